@@ -1,0 +1,131 @@
+"""The engine contract: open, generate, close.
+
+The runner decides what is sent and when; an engine only carries a request out and stamps what comes back. An
+engine lives on one event loop (the one of its clock), is opened once, and is closed by whoever opened it,
+always, also after a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pytest_llmperf.clock import Clock
+from pytest_llmperf.trace import EngineStamps
+
+__all__ = ["Chunk", "Engine", "EngineInfo", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt for an engine.
+
+    Attributes:
+        request_id: Unique within the engine's life.
+        prompt: Token ids.
+        output_len: Exactly this many tokens are to be generated; an end-of-sequence token does not stop earlier.
+        repeat_id: Which repeat of which test and launch it belongs to; equal for all requests of a repeat.
+        sampling: Further sampling parameters by name; greedy without any.
+    """
+
+    request_id: str
+    prompt: tuple[int, ...]
+    output_len: int
+    repeat_id: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one read from the engine brought.
+
+    Attributes:
+        received_ns: When, on the engine's clock.
+        tokens: New output tokens in it; 0 for a chunk that only carries news.
+        input_tokens: Prompt tokens as the engine counted them, once it says so.
+        output_tokens: All output tokens so far as the server counted them, once it says so.
+        stamps: The engine's own stamps, with the last chunk of an engine that tells them.
+    """
+
+    received_ns: int
+    tokens: int
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    stamps: EngineStamps | None = None
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What is running, as far as it matters for judging a measurement.
+
+    Attributes:
+        kind: ``"vllm"`` or ``"sim"``.
+        version: The engine's version.
+        device: What it runs on: a GPU's product name, or a CPU's.
+        device_count: How many of them.
+        simulated: Whether the times are made up.
+        model: The model's name.
+        model_digest: Of its config; ``None`` when the engine does not tell it.
+        model_config: The model's config.json, for the arithmetic of bytes and FLOPs.
+        dtype: Of the weights' computation, such as ``"bfloat16"``.
+        quantization: Of the weights, or ``None``.
+        kv_cache_dtype: Of the KV cache; ``"auto"`` follows ``dtype``.
+        tensor_parallel_size: GPUs over which each layer is split.
+        pipeline_parallel_size: GPUs over which the layers are spread.
+        max_model_len: The longest sequence it serves, in tokens.
+        vocab_size: Token ids run from 0 to below this.
+        special_tokens: Ids that a prompt of ordinary text would not hold.
+        args: All engine arguments in force.
+        treatment: The ones of them that came from the command line: what is being tested.
+    """
+
+    kind: str
+    version: str
+    device: str
+    device_count: int
+    simulated: bool
+    model: str
+    model_digest: str | None
+    model_config: Mapping[str, Any] | None
+    dtype: str
+    quantization: str | None
+    kv_cache_dtype: str
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    max_model_len: int
+    vocab_size: int
+    special_tokens: frozenset[int]
+    args: Mapping[str, Any]
+    treatment: Mapping[str, Any]
+
+
+class Engine(Protocol):
+    """Something that generates tokens."""
+
+    clock: Clock
+
+    async def open(self) -> EngineInfo:
+        """Start, and return what is running.
+
+        Raises:
+            EngineError: it did not start; the message holds the engine's own root cause.
+        """
+        ...
+
+    def generate(self, request: Request) -> AsyncIterator[Chunk]:
+        """Carry a request out and yield chunks as they come.
+
+        Raises:
+            RequestError: this request failed.
+            EngineError: the engine died.
+        """
+        ...
+
+    def disturbances(self) -> list[str]:
+        """What the engine did since the last call that no measurement should contain (compiling, capturing)."""
+        ...
+
+    async def close(self) -> None:
+        """Stop, and leave no process and no memory behind; safe to call twice and after a failed open."""
+        ...

@@ -1,0 +1,103 @@
+"""What an engine's processes print: kept in a file, and searched for the root cause of a failure.
+
+vLLM's workers are processes of their own that print to file descriptors 1 and 2, which they inherit when they
+start. Whoever started them sees only "see above". So the descriptors are turned to a file while an engine
+starts; the workers keep that file for life, ours are turned back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["EngineLog", "root_cause"]
+
+#: An exception's closing line, as a process prints it, with or without vLLM's own prefix.
+_EXCEPTION = re.compile(
+    r"^(?:\(\S+(?: pid=\d+)?\) )?(?:(?:ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] )?"
+    r"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (?P<message>\S.*)$"
+)
+#: Messages that only point at another one.
+_POINTERS = re.compile(
+    r"see (?:the )?(?:stack trace|root cause|above)|stack trace above|core initialization failed", re.IGNORECASE
+)
+
+#: What no measured part of a run should contain, as vLLM words it.
+_DISTURBANCE = re.compile(
+    r"JIT compil|during inference|torch\.compile takes|Compiling a graph|Captur\w+ (?:CUDA|cuda) ?graph|"
+    r"Graph capturing|[Aa]utotun|Dynamo bytecode",
+)
+
+
+class EngineLog:
+    """A file that takes what an engine's processes print.
+
+    Args:
+        path: The file; its folder is created. ``None``: a temporary file, removed on close.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._temporary = path is None
+        if path is None:
+            descriptor, path = tempfile.mkstemp(prefix="llmperf-engine-", suffix=".log")
+            os.close(descriptor)
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.stream = self.path.open("a", encoding="utf-8", errors="replace", buffering=1)
+        self._read_to = 0
+
+    @contextmanager
+    def taking_over(self) -> Iterator[None]:
+        """Turn descriptors 1 and 2 to the file; processes started meanwhile keep it."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        saved = [os.dup(1), os.dup(2)]
+        os.dup2(self.stream.fileno(), 1)
+        os.dup2(self.stream.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for descriptor, copy in enumerate(saved, 1):
+                os.dup2(copy, descriptor)
+                os.close(copy)
+
+    def text(self) -> str:
+        """All that was printed so far."""
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+    def skip(self) -> None:
+        """Leave what was printed so far out of the next :meth:`disturbances`."""
+        self._read_to = self.path.stat().st_size
+
+    def disturbances(self) -> list[str]:
+        """The lines printed since the last call that tell of compiling, capturing or tuning."""
+        with self.path.open("rb") as file:
+            file.seek(self._read_to)
+            fresh = file.read()
+        # A line still being written is left for the next call.
+        complete = fresh.rfind(b"\n") + 1
+        self._read_to += complete
+        lines = fresh[:complete].decode(errors="replace").splitlines()
+        return [line.strip() for line in lines if _DISTURBANCE.search(line)]
+
+    def close(self) -> None:
+        """Close the file, and remove it if it was temporary."""
+        self.stream.close()
+        if self._temporary:
+            self.path.unlink(missing_ok=True)
+
+
+def root_cause(text: str) -> str | None:
+    """The first exception in a log that does not merely point at another: ``"ValueError: ..."``, or ``None``."""
+    for line in text.splitlines():
+        found = _EXCEPTION.match(line.strip())
+        if found and not _POINTERS.search(found["message"]):
+            return f"{found['kind'].rpartition('.')[2]}: {found['message'].strip()}"
+    return None

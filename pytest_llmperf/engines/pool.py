@@ -1,0 +1,108 @@
+"""The engines that a session has open: started as seldom as possible, and always closed.
+
+One engine is open at a time: two would share the board that is being measured. It is kept while the next test
+wants the same one, and closed when another is wanted or when a new launch is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pytest_llmperf.engines import Engine, EngineInfo
+from pytest_llmperf.engines.spec import EngineSpec
+from pytest_llmperf.errors import LlmperfError
+
+__all__ = ["EnginePool", "RunningEngine"]
+
+T = TypeVar("T")
+
+
+@dataclass
+class RunningEngine:
+    """An open engine with the event loop it lives on."""
+
+    spec: EngineSpec
+    engine: Engine
+    info: EngineInfo
+    runner: asyncio.Runner
+    launch: int
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end on the engine's loop; Ctrl-C cancels it."""
+        return self.runner.run(work)
+
+
+class EnginePool:
+    """Opens engines on demand and keeps one.
+
+    Args:
+        build: Makes an engine from its description and the number of its launch.
+        starting: Called before an engine starts, for the progress line.
+    """
+
+    def __init__(
+        self, build: Callable[[EngineSpec, int], Engine], starting: Callable[[EngineSpec, int], None] | None = None
+    ) -> None:
+        self._build = build
+        self._starting = starting
+        self._running: RunningEngine | None = None
+        self._failed: dict[tuple[str, int], LlmperfError] = {}
+        self._launch = 0
+        self.starts = 0
+
+    @property
+    def launch(self) -> int:
+        """The number of the launch that is under way, from 0."""
+        return self._launch
+
+    def get(self, spec: EngineSpec) -> RunningEngine:
+        """The engine that ``spec`` describes, started if it is not the one that is open.
+
+        Raises:
+            LlmperfError: it does not start. Within one launch the same error is raised again without a second
+                attempt, so that a broken engine costs one start, not one a test.
+        """
+        key = (spec.key, self._launch)
+        if key in self._failed:
+            raise self._failed[key].with_traceback(None)
+        if self._running is not None and self._running.spec.key == spec.key:
+            return self._running
+        self.close()
+        if self._starting is not None:
+            self._starting(spec, self._launch)
+        try:
+            self._running = self._open(spec)
+        except LlmperfError as error:
+            self._failed[key] = error
+            raise
+        self.starts += 1
+        return self._running
+
+    def _open(self, spec: EngineSpec) -> RunningEngine:
+        engine = self._build(spec, self._launch)
+        runner = engine.clock.runner()
+        try:
+            info = runner.run(engine.open())
+        except BaseException:
+            runner.run(engine.close())
+            runner.close()
+            raise
+        return RunningEngine(spec, engine, info, runner, self._launch)
+
+    def next_launch(self) -> None:
+        """Begin another launch: whatever is open is closed, the next test starts a fresh engine."""
+        self.close()
+        self._launch += 1
+
+    def close(self) -> None:
+        """Close the open engine, if any."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        try:
+            running.runner.run(running.engine.close())
+        finally:
+            running.runner.close()

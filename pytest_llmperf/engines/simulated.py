@@ -1,0 +1,215 @@
+"""A simulated GPU: a plain latency model in virtual time.
+
+The engine serves like a continuous-batching server: it works in steps, each step takes in the prompts that wait
+(up to a token budget) and decodes one token of every running sequence. A step lasts as long as the roofline
+allows, divided by the share of the peaks that real engines reach, plus a fixed cost per step:
+
+    max(bytes / (bandwidth x 0.66), FLOPs / (peak x 0.55)) + 0.25 ms
+
+The three constants put the model of Mistral-7B on an H200 near what was measured there (4.67 ms per token at
+batch 1, 1.48 s for 16 requests of 512 + 256 tokens). They are no fit, and say nothing about other boards.
+
+Noise is multiplicative and log-normal: one factor for each launch, one for each repeat, drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+from pytest_llmperf.arithmetic import Architecture, Hardware
+from pytest_llmperf.clock import NS_PER_S, VirtualClock
+from pytest_llmperf.engines import Chunk, EngineInfo, Request
+from pytest_llmperf.engines.spec import EngineSpec
+from pytest_llmperf.errors import EngineError, OptionError
+from pytest_llmperf.models import config_digest
+from pytest_llmperf.trace import EngineStamps
+
+__all__ = ["SimulatedEngine"]
+
+_BOARDS = {
+    "sim:v100": "Tesla V100-SXM2-32GB",
+    "sim:a100": "NVIDIA A100-SXM4-80GB",
+    "sim:h100": "NVIDIA H100 80GB HBM3",
+    "sim:h200": "NVIDIA H200",
+}
+_BANDWIDTH_SHARE = 0.66
+_FLOPS_SHARE = 0.55
+_STEP_OVERHEAD_S = 0.25e-3
+_TOKEN_BUDGET = 8192
+_MAX_SEQUENCES = 256
+
+#: The settings that a simulated engine takes, and their defaults.
+_SETTINGS: dict[str, float] = {"seed": 0, "launch_noise": 0.0, "repeat_noise": 0.0, "slowdown": 1.0}
+#: Arguments of real engines that change nothing here: a suite that names them still runs.
+_WITHOUT_EFFECT = {"gpu_memory_utilization", "max_model_len", "load_format", "enforce_eager"}
+
+
+@dataclass(eq=False)
+class _Sequence:
+    request: Request
+    queued_ns: int
+    chunks: asyncio.Queue[Chunk] = field(default_factory=asyncio.Queue)
+    scheduled_ns: int = 0
+    first_ns: int = 0
+    generated: int = 0
+
+    @property
+    def context(self) -> int:
+        return len(self.request.prompt) + self.generated
+
+
+class SimulatedEngine:
+    """A GPU that exists in virtual time only; everything it produces is marked simulated.
+
+    Args:
+        spec: The simulated board, the model, and the settings among its arguments.
+        launch: Which engine start this is; with the seed it decides the launch's noise.
+    """
+
+    def __init__(self, spec: EngineSpec, launch: int = 0) -> None:
+        self.clock = VirtualClock()
+        self._spec = spec
+        self._launch = launch
+        self._settings = _settings(spec)
+        self._hardware = Hardware.named(_BOARDS[spec.choice.name])
+        if spec.model.config is None:
+            raise EngineError(
+                f"{spec.choice.name} needs the config.json of {spec.model.name}, and nothing is downloaded here.",
+                remedy="Give --llmperf-model a folder with a config.json, or a shipped shape.",
+            )
+        self._config = spec.model.config
+        self._architecture = Architecture.from_config(self._config)
+        self._waiting: list[_Sequence] = []
+        self._running: list[_Sequence] = []
+        self._stepper: asyncio.Task[None] | None = None
+
+    async def open(self) -> EngineInfo:
+        """Start at once; a simulated board needs no warming up."""
+        config = self._config
+        return EngineInfo(
+            kind="sim",
+            version=self._spec.choice.name,
+            device=self._hardware.name,
+            device_count=1,
+            simulated=True,
+            model=self._spec.model.name,
+            model_digest=config_digest(config),
+            model_config=config,
+            dtype="bfloat16",
+            quantization=None,
+            kv_cache_dtype="auto",
+            tensor_parallel_size=1,
+            pipeline_parallel_size=1,
+            max_model_len=int(config.get("max_position_embeddings", 2048)),
+            vocab_size=int(config.get("vocab_size", 32000)),
+            special_tokens=frozenset(),
+            args=dict(self._settings),
+            treatment=dict(self._spec.choice.treatment),
+        )
+
+    async def generate(self, request: Request) -> AsyncIterator[Chunk]:
+        """Queue a request and yield its tokens as the steps produce them."""
+        sequence = _Sequence(request, queued_ns=self.clock.now())
+        self._waiting.append(sequence)
+        if self._stepper is None or self._stepper.done():
+            self._stepper = asyncio.get_running_loop().create_task(self._serve())
+        while True:
+            chunk = await sequence.chunks.get()
+            yield chunk
+            if chunk.stamps is not None:
+                return
+
+    async def _serve(self) -> None:
+        """Work in steps until nothing waits and nothing runs."""
+        # Everything submitted at the same instant takes part in the same first step.
+        await asyncio.sleep(0)
+        while self._waiting or self._running:
+            prefills = self._admit()
+            seconds = self._step_seconds(prefills, self._running)
+            noise = self._noise((prefills or self._running)[0].request)
+            await self.clock.sleep_until(self.clock.now() + round(seconds * noise * NS_PER_S))
+            self._running += prefills
+            for sequence in list(self._running):
+                self._emit(sequence)
+            # Clients that answer to a token with a new request do so before the next step.
+            await asyncio.sleep(0)
+
+    def _admit(self) -> list[_Sequence]:
+        admitted: list[_Sequence] = []
+        budget = _TOKEN_BUDGET - len(self._running)
+        while self._waiting and len(self._running) + len(admitted) < _MAX_SEQUENCES:
+            length = len(self._waiting[0].request.prompt)
+            # A prompt longer than the whole budget still has to be served: alone.
+            if length > budget and admitted:
+                break
+            budget -= length
+            sequence = self._waiting.pop(0)
+            sequence.scheduled_ns = self.clock.now()
+            admitted.append(sequence)
+        return admitted
+
+    def _step_seconds(self, prefills: list[_Sequence], decodes: list[_Sequence]) -> float:
+        model = self._architecture
+        flops: float = sum(model.prefill_flops(len(s.request.prompt)) for s in prefills)
+        flops += sum(model.flops_per_token(s.context) for s in decodes)
+        tokens = sum(len(s.request.prompt) for s in prefills) + len(decodes)
+        moved = model.decode_weight_bytes(max(1, tokens)) + sum(model.kv_bytes(s.context) for s in decodes)
+        memory_s = moved / (self._hardware.peak_bandwidth * _BANDWIDTH_SHARE)
+        compute_s = flops / (self._hardware.peak_flops(self._compute_dtype()) * _FLOPS_SHARE)
+        return (max(memory_s, compute_s) + _STEP_OVERHEAD_S) * self._settings["slowdown"]
+
+    def _compute_dtype(self) -> str:
+        # The V100 has no bfloat16; its engines compute in float16.
+        return "float16" if self._spec.choice.name == "sim:v100" else "bfloat16"
+
+    def _noise(self, request: Request) -> float:
+        seed = int(self._settings["seed"])
+        launch = random.Random(f"{seed}/{self._spec.key}/{self._launch}").gauss(0, self._settings["launch_noise"])
+        repeat = random.Random(f"{seed}/{request.repeat_id}").gauss(0, self._settings["repeat_noise"])
+        return exp(launch + repeat)
+
+    def _emit(self, sequence: _Sequence) -> None:
+        now = self.clock.now()
+        sequence.generated += 1
+        sequence.first_ns = sequence.first_ns or now
+        finished = sequence.generated == sequence.request.output_len
+        stamps = EngineStamps(sequence.queued_ns, sequence.scheduled_ns, sequence.first_ns, now) if finished else None
+        sequence.chunks.put_nowait(
+            Chunk(now, 1, len(sequence.request.prompt), sequence.generated if finished else None, stamps)
+        )
+        if finished:
+            self._running.remove(sequence)
+
+    def disturbances(self) -> list[str]:
+        """Nothing: there is nothing to compile."""
+        return []
+
+    async def close(self) -> None:
+        """Drop whatever was running."""
+        if self._stepper is not None and not self._stepper.done():
+            self._stepper.cancel()
+        self._waiting.clear()
+        self._running.clear()
+
+
+def _settings(spec: EngineSpec) -> dict[str, float]:
+    settings = dict(_SETTINGS)
+    known: Mapping[str, Any] = {**spec.args, **spec.choice.treatment}
+    for name, value in known.items():
+        if name in _WITHOUT_EFFECT and name in spec.args:
+            continue
+        if name not in settings:
+            raise OptionError(
+                f"{spec.choice.name} has no setting {name!r}.", remedy=f"It takes: {', '.join(sorted(settings))}."
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise OptionError(f"{spec.choice.name}: {name} is a number of at least 0, not {value!r}.")
+        settings[name] = value
+    if settings["slowdown"] == 0:
+        raise OptionError(f"{spec.choice.name}: slowdown is a factor on every time, and cannot be 0.")
+    return settings

@@ -1,0 +1,286 @@
+"""vLLM in process: its AsyncLLM, on GPUs or on its CPU build.
+
+Two things that vLLM would do are turned around, because they are not what is to be measured: its prefix cache
+is off unless asked for, and its own statistics are on, because they carry its time stamps.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import platform
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pytest_llmperf.clock import NS_PER_S, MonotonicClock
+from pytest_llmperf.engines import Chunk, EngineInfo, Request
+from pytest_llmperf.engines.logs import EngineLog, root_cause
+from pytest_llmperf.engines.spec import EngineSpec
+from pytest_llmperf.errors import EngineError, OptionError, RequestError
+from pytest_llmperf.models import config_digest
+from pytest_llmperf.trace import EngineStamps
+
+__all__ = ["VllmEngine"]
+
+#: Marks the processes of one engine in their environment, so that orphans are found whoever their parent is.
+_MARK = "PYTEST_LLMPERF_ENGINE"
+#: Seconds that a process gets to end by itself before it is killed.
+_GRACE = 10
+
+#: A root cause that matches gets the remedy beside it.
+_REMEDIES = (
+    (r"memory|cache blocks", "Lower {memory} or max_model_len, use a smaller model, or free what else holds memory."),
+    (r"max_model_len|max_position_embeddings", "Lower max_model_len to what the model's config.json allows."),
+    (r"LocalEntryNotFound|RepositoryNotFound|offline|outgoing traffic|gated|Connection",
+     "Download the model first, or give --llmperf-model a folder or a shipped shape."),
+    (r"CUDA|driver|NCCL", "Check nvidia-smi and that no other process holds the GPU."),
+)  # fmt: skip
+
+
+class VllmEngine:
+    """One AsyncLLM.
+
+    Args:
+        spec: The model and the engine arguments.
+        log_path: Where the output of vLLM's processes goes.
+    """
+
+    def __init__(self, spec: EngineSpec, log_path: str | None) -> None:
+        self.clock = MonotonicClock()
+        self._spec = spec
+        self._log = EngineLog(log_path)
+        self._llm: Any = None
+        self._mark = uuid.uuid4().hex
+
+    async def open(self) -> EngineInfo:
+        """Start the engine; takes from 15 s on.
+
+        Raises:
+            OptionError: an engine argument does not exist.
+            EngineError: it did not start; the message holds the root cause that its worker printed.
+        """
+        self._set_environment()
+        os.environ[_MARK] = self._mark
+        try:
+            with self._log.taking_over():
+                self._llm = self._start()
+        except (EngineError, OptionError):
+            raise
+        except Exception as error:
+            raise self._start_error(error) from None
+        finally:
+            del os.environ[_MARK]
+        self._log.skip()
+        return self._info()
+
+    def _set_environment(self) -> None:
+        # A forked worker would inherit pytest's state, threads and descriptors.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        if self._spec.choice.platform == "cpu":
+            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
+
+    def _start(self) -> Any:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        for handler in logging.getLogger("vllm").handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(self._log.stream)
+        arguments = self._arguments()
+        _check_names(arguments, {f.name for f in fields(AsyncEngineArgs)})
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+
+    def _arguments(self) -> dict[str, Any]:
+        model = self._spec.model
+        ours: dict[str, Any] = {
+            "model": model.location,
+            "enable_prefix_caching": False,
+            "disable_log_stats": False,
+        }
+        if not model.has_weights:
+            ours["load_format"] = "dummy"
+        if not model.has_tokenizer:
+            ours["skip_tokenizer_init"] = True
+        if self._spec.choice.platform == "cpu":
+            ours["gpu_memory_utilization"] = 0.3
+        return {**ours, **self._spec.arguments}
+
+    def _start_error(self, error: Exception) -> Exception:
+        cause = root_cause(self._log.text())
+        if cause is None or "validation error" in str(error):
+            cause = _in_process_cause(error)
+        cause = cause.rstrip(".")[:600]
+        memory = "VLLM_CPU_KVCACHE_SPACE" if self._spec.choice.platform == "cpu" else "gpu_memory_utilization"
+        remedy = next(
+            (text.format(memory=memory) for pattern, text in _REMEDIES if re.search(pattern, cause, re.IGNORECASE)),
+            f"vLLM's own output is in {self._log.path}.",
+        )
+        return EngineError(f"vLLM did not start with the model {self._spec.model.name}: {cause}.", remedy=remedy)
+
+    def _info(self) -> EngineInfo:
+        import vllm
+
+        config = self._llm.vllm_config
+        model, parallel = config.model_config, config.parallel_config
+        hf_config = self._spec.model.config or model.hf_config.to_dict()
+        on_gpu = self._spec.choice.platform == "cuda"
+        world = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
+        return EngineInfo(
+            kind="vllm",
+            version=str(vllm.__version__),
+            device=_gpu_name() if on_gpu else _cpu_name(),
+            device_count=world if on_gpu else 1,
+            simulated=False,
+            model=self._spec.model.name,
+            model_digest=config_digest(hf_config),
+            model_config=hf_config,
+            dtype=str(model.dtype).removeprefix("torch."),
+            quantization=model.quantization,
+            kv_cache_dtype=str(config.cache_config.cache_dtype),
+            tensor_parallel_size=parallel.tensor_parallel_size,
+            pipeline_parallel_size=parallel.pipeline_parallel_size,
+            max_model_len=model.max_model_len,
+            vocab_size=model.get_vocab_size(),
+            special_tokens=frozenset(_special_tokens(hf_config)),
+            args=self._arguments(),
+            treatment=dict(self._spec.choice.treatment),
+        )
+
+    async def generate(self, request: Request) -> AsyncIterator[Chunk]:
+        """Stream one request; token ids in, token counts out."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        now = self.clock.now
+        try:
+            sampling = SamplingParams(
+                **{
+                    "temperature": 0.0,
+                    **request.sampling,
+                    "max_tokens": request.output_len,
+                    "ignore_eos": True,
+                    "detokenize": False,
+                    "output_kind": RequestOutputKind.DELTA,
+                }
+            )
+            prompt = {"prompt_token_ids": list(request.prompt)}
+            async for output in self._llm.generate(prompt, sampling, request.request_id):
+                received = now()
+                yield Chunk(
+                    received_ns=received,
+                    tokens=sum(len(completion.token_ids) for completion in output.outputs),
+                    input_tokens=len(output.prompt_token_ids),
+                    output_tokens=output.metrics.num_generation_tokens if output.finished else None,
+                    stamps=_stamps(output.metrics) if output.finished else None,
+                )
+        except EngineDeadError:
+            cause = root_cause(self._log.text()) or "its process ended without an error message (killed?)"
+            raise EngineError(
+                f"vLLM died while serving the model {self._spec.model.name}: {cause.rstrip('.')}.",
+                remedy=f"vLLM's own output is in {self._log.path}.",
+            ) from None
+        except (ValueError, TypeError) as error:
+            raise RequestError(f"vLLM refused the request: {_one_line(error)}") from None
+
+    def disturbances(self) -> list[str]:
+        """Lines of vLLM's log since the last call that tell of compiling, capturing or tuning."""
+        return self._log.disturbances()
+
+    async def close(self) -> None:
+        """Shut down, wait for every process of this engine, and kill what has not ended after 10 s."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            with suppress(Exception):  # a dead engine raises here; the processes are dealt with below
+                llm.shutdown()
+        _end_processes(self._mark)
+        for handler in logging.getLogger("vllm").handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is self._log.stream:
+                handler.setStream(logging.lastResort.stream if logging.lastResort else None)  # type: ignore[attr-defined]
+        self._log.close()
+
+
+def _check_names(arguments: dict[str, Any], known: set[str]) -> None:
+    for name in arguments:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise OptionError(
+                f"vLLM has no engine argument {name!r}.",
+                remedy=f"Did you mean {near[0]!r}?" if near else "See vllm serve --help for what it takes.",
+            )
+
+
+def _in_process_cause(error: Exception) -> str:
+    # pydantic spreads its message over lines; the sentence is the one it calls a value error.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith(("Value error, ", "Assertion failed, ")):
+            return line.partition(", ")[2].split(" [type=")[0]
+    if len(lines) >= 3 and "validation error" in lines[0]:
+        return f"{lines[1]}: {lines[2].split(' [type=')[0]} (given: {_given(lines[2])})"
+    return f"{type(error).__name__}: {_one_line(error)}"
+
+
+def _given(line: str) -> str:
+    found = re.search(r"input_value=(.*?), input_type", line)
+    return found[1] if found else "?"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]
+
+
+def _stamps(metrics: Any) -> EngineStamps | None:
+    if metrics is None or not metrics.first_token_ts:
+        return None
+    return EngineStamps(
+        queued_ns=round(metrics.queued_ts * NS_PER_S),
+        scheduled_ns=round(metrics.scheduled_ts * NS_PER_S),
+        first_token_ns=round(metrics.first_token_ts * NS_PER_S),
+        last_token_ns=round(metrics.last_token_ts * NS_PER_S),
+    )
+
+
+def _special_tokens(config: dict[str, Any]) -> Iterator[int]:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _special_tokens(value)
+        elif key.endswith(("token_id", "token_index", "token_ids")):
+            yield from (v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int))
+
+
+def _gpu_name() -> str:
+    from vllm.platforms import current_platform
+
+    return str(current_platform.get_device_name())
+
+
+def _cpu_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _end_processes(mark: str) -> None:
+    """End every process that carries ``mark`` in its environment, except Python's own resource tracker."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(_MARK) == mark and "resource_tracker" not in " ".join(process.cmdline()):
+                found.append(process)
+    _, alive = psutil.wait_procs(found, timeout=_GRACE)
+    for process in alive:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=_GRACE)

@@ -1,0 +1,1 @@
+"""The boards: what NVML tells of them."""

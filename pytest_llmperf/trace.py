@@ -1,0 +1,152 @@
+"""What happened: integer nanoseconds of one monotonic clock, nothing derived.
+
+A trace is the evidence from which every latency is computed, so it keeps what was observed and no more: when a
+request was due, when it was handed over, when each chunk came and how many tokens it held, and the engine's own
+stamps where the engine tells them. It is stored as JSON lines, one repeat a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+__all__ = ["EngineStamps", "RepeatTrace", "RequestTrace", "dump_repeat", "load_repeats"]
+
+#: A latency above this (30 days) is a stamp of another clock, not a latency.
+_ABSURD_NS = 30 * 86_400 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStamps:
+    """The engine's own view of one request, in nanoseconds of the same monotonic clock.
+
+    Attributes:
+        queued_ns: The engine's scheduler took the request in.
+        scheduled_ns: Its prefill was first scheduled.
+        first_token_ns: Its first output token was there.
+        last_token_ns: Its last output token was there.
+    """
+
+    queued_ns: int
+    scheduled_ns: int
+    first_token_ns: int
+    last_token_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTrace:
+    """One request as the client saw it.
+
+    Attributes:
+        due_ns: When it should have been sent: its scheduled arrival in an open loop, its submission otherwise.
+        sent_ns: When it was handed to the engine; later than due if the client was late.
+        received_ns: When each chunk with at least one output token came, ascending.
+        tokens: Output tokens in each of those chunks; as long as ``received_ns``.
+        input_tokens: Prompt tokens, as the engine counted them.
+        output_tokens: Output tokens: as the server counted them, else the sum of ``tokens``.
+        token_source: ``"server"`` or ``"counted"``: where ``output_tokens`` comes from.
+        engine: The engine's own stamps, where it tells them.
+        error: Why the request failed; ``None`` when it completed.
+    """
+
+    due_ns: int
+    sent_ns: int
+    received_ns: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    token_source: str = "counted"
+    engine: EngineStamps | None = None
+    error: str | None = None
+
+    @property
+    def completed(self) -> bool:
+        """Whether the request ended without an error and brought at least one token."""
+        return self.error is None and bool(self.received_ns)
+
+    @property
+    def first_ns(self) -> int:
+        """When the first output token came; only of a completed request."""
+        return self.received_ns[0]
+
+    @property
+    def last_ns(self) -> int:
+        """When the last output token came; only of a completed request."""
+        return self.received_ns[-1]
+
+    def impossible(self) -> str | None:
+        """Why these stamps cannot be of one monotonic clock, or ``None`` when they can."""
+        stamps = (self.sent_ns, *self.received_ns)
+        if self.sent_ns < self.due_ns:
+            return f"it was sent {self.due_ns - self.sent_ns} ns before it was due"
+        if any(later < earlier for earlier, later in pairwise(stamps)):
+            return "its time stamps go backwards"
+        if stamps[-1] - self.due_ns > _ABSURD_NS:
+            return "its time stamps are of two different clocks"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatTrace:
+    """One run of the whole workload.
+
+    Attributes:
+        launch: Which engine start, from 0.
+        repeat: Which repeat within the launch, from 0.
+        loop: ``"batch"``, ``"closed"`` or ``"open"``: how the requests were offered.
+        requests: In the order in which they were due.
+    """
+
+    launch: int
+    repeat: int
+    loop: str
+    requests: tuple[RequestTrace, ...]
+
+    @property
+    def completed(self) -> tuple[RequestTrace, ...]:
+        """The requests that ended well: the only ones that statistics may see."""
+        return tuple(r for r in self.requests if r.completed)
+
+
+def dump_repeat(repeat: RepeatTrace) -> str:
+    """One line of strict JSON, without the line end."""
+    requests = [
+        {
+            "due_ns": r.due_ns,
+            "sent_ns": r.sent_ns,
+            "received_ns": list(r.received_ns),
+            "tokens": list(r.tokens),
+            "input_tokens": r.input_tokens,
+            "output_tokens": r.output_tokens,
+            "token_source": r.token_source,
+            "engine": None if r.engine is None else {name: getattr(r.engine, name) for name in EngineStamps.__slots__},
+            "error": r.error,
+        }
+        for r in repeat.requests
+    ]
+    record = {"launch": repeat.launch, "repeat": repeat.repeat, "loop": repeat.loop, "requests": requests}
+    return json.dumps(record, allow_nan=False, separators=(",", ":"))
+
+
+def load_repeats(lines: Iterable[str]) -> Iterator[RepeatTrace]:
+    """Read what :func:`dump_repeat` wrote, one repeat a line."""
+    for line in lines:
+        record: Mapping[str, Any] = json.loads(line)
+        yield RepeatTrace(
+            launch=record["launch"],
+            repeat=record["repeat"],
+            loop=record["loop"],
+            requests=tuple(_request(r) for r in record["requests"]),
+        )
+
+
+def _request(record: Mapping[str, Any]) -> RequestTrace:
+    fields = dict(record)
+    fields["received_ns"] = tuple(fields["received_ns"])
+    fields["tokens"] = tuple(fields["tokens"])
+    if fields["engine"] is not None:
+        fields["engine"] = EngineStamps(**fields["engine"])
+    return RequestTrace(**fields)
