@@ -13,8 +13,8 @@ from pytest_llmperf.errors import ArchitectureError
 # The language model of a multimodal config sits one level down, under one of these keys.
 _NESTED_KEYS = ("text_config", "llm_config", "language_config")
 
-# Real configs are kilobytes; quantised ones that list every module reach some hundred. What is far beyond is a
-# weight file or junk, and is refused before it is read into memory.
+# Real configs are kilobytes; quantised ones that list every module reach some hundred. What is far beyond
+# is a weight file or junk, and is refused before it is read into memory.
 _MAX_FILE_BYTES = 32 * 2**20
 
 # No model comes near these, and a number beyond them would only make the arithmetic slow before it is wrong.

@@ -46,8 +46,8 @@ def canonical_dtype(name: str) -> str | None:
             sheet (``BF16``).
 
     Returns:
-        One of ``float64``, ``float32``, ``tf32``, ``float16``, ``bfloat16``, ``float8``, ``int8``, ``float4`` and
-        ``int4``, or ``None`` when the name is not known.
+        One of ``float64``, ``float32``, ``tf32``, ``float16``, ``bfloat16``, ``float8``, ``int8``,
+        ``float4`` and ``int4``, or ``None`` when the name is not known.
     """
     plain = name.strip().lower().removeprefix("torch.")
     plain = _ALIASES.get(plain, plain)

@@ -1,8 +1,8 @@
 """Data-sheet figures of GPUs, and the names that drivers give them.
 
 Rates are dense: data sheets that print only the rate "with sparsity" are halved. Tensor-core rates of GeForce
-boards are those with 32-bit accumulation, which is what matrix products of language models use. A figure that no data
-sheet gives is left out, never derived from a similar product.
+boards are those with 32-bit accumulation, which is what matrix products of language models use. A figure
+that no data sheet gives is left out, never derived from a similar product.
 """
 
 from __future__ import annotations

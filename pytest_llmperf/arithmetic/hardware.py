@@ -71,8 +71,8 @@ class Hardware:
 
         Args:
             dtype: What is multiplied, such as ``bfloat16`` or ``fp8``.
-            sm_clock_hz: The SM clock that the GPU is locked at, in Hz. The peak is proportional to it; by default
-                it is that of the data sheet's boost clock.
+            sm_clock_hz: The SM clock that the GPU is locked at, in Hz. The peak is proportional to it; by
+                default it is that of the data sheet's boost clock.
 
         Raises:
             HardwareError: The GPU has no such rate, or the clock makes no sense.
@@ -94,8 +94,8 @@ class Hardware:
     ) -> float:
         """Peak FLOPs over peak bandwidth, in FLOPs per byte.
 
-        With 16-bit weights it is also the batch at which decode turns compute-bound, KV traffic aside: a weight takes
-        two bytes and two FLOPs per sequence.
+        With 16-bit weights it is also the batch at which decode turns compute-bound, KV traffic aside: a
+        weight takes two bytes and two FLOPs per sequence.
 
         Args:
             dtype: What is multiplied.
@@ -121,7 +121,8 @@ class Hardware:
         Args:
             bandwidth: Bytes/s of a device-to-device copy, read and written together.
             flops: Operations per second of a large matrix product, by dtype; the others are kept.
-            sm_clock_hz: The SM clock at which ``flops`` were measured; by default the data sheet's boost clock.
+            sm_clock_hz: The SM clock at which ``flops`` were measured; by default the data sheet's boost
+                clock.
 
         Raises:
             HardwareError: A number or a dtype makes no sense.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -65,15 +67,16 @@ class Attention:
     window: int | None = None
     latent_dim: int | None = None
 
-    @property
-    def cache_heads(self) -> int:
-        """Heads of the cache that tensor parallelism can spread: of a latent cache, one."""
-        return 1 if self.latent_dim is not None else self.kv_heads
+    def cache_elements(self, ranks: int = 1) -> int:
+        """Elements that the caches of all tensor-parallel ranks keep of a token.
 
-    @property
-    def cache_elements_per_head(self) -> int:
-        """Elements that the cache keeps of a token and cache head."""
-        return self.latent_dim if self.latent_dim is not None else self.key_dim + self.value_dim
+        Each rank keeps as many heads as come out even, one at the least; a latent vector cannot be spread.
+        """
+        if ranks < 1:
+            raise ValueError(f"the tensor-parallel size must be 1 or more, not {ranks}")
+        heads = self.kv_heads if self.latent_dim is None else 1
+        per_head = self.key_dim + self.value_dim if self.latent_dim is None else self.latent_dim
+        return max(1, heads // ranks) * ranks * per_head
 
     @property
     def flops_per_context_token(self) -> int:
@@ -89,6 +92,10 @@ class Attention:
         if self.window is None or context_len <= self.window:
             return context_len * (context_len + 1) // 2
         return self.window * (self.window + 1) // 2 + (context_len - self.window) * self.window
+
+    def mean_span(self, first: int, last: int) -> float:
+        """Mean of the spans of the contexts from ``first`` to ``last``, both included."""
+        return (self.span_sum(last) - self.span_sum(first - 1)) / (last - first + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +143,31 @@ class Decoder:
     def embedding_params(self) -> int:
         """Elements of the input table."""
         return self.vocab_size * self.embedding_dim
+
+    def matrices(self) -> Iterator[tuple[str, Linear]]:
+        """Every weight matrix but the output projection, with its full name."""
+        for layer in self.layers:
+            for linear in layer.linears:
+                yield layer.prefix + linear.name, linear
+        for linear in self.linears:
+            yield linear.name, linear
+
+    @property
+    def all_vectors(self) -> int:
+        """Elements of all norms and other vectors."""
+        return sum(layer.vectors for layer in self.layers) + self.vectors
+
+
+def expected_distinct_experts(experts: int, selected: int, batch: float) -> float:
+    """Experts of a layer that a batch is expected to touch, with uniform routing: E (1 - (1 - k/E)^B).
+
+    Args:
+        experts: E, the experts of the layer.
+        selected: k, those that one token uses.
+        batch: B, the tokens.
+    """
+    if batch <= 0:
+        return 0.0
+    if batch == 1 or selected == experts:
+        return float(selected)
+    return -experts * math.expm1(batch * math.log1p(-selected / experts))

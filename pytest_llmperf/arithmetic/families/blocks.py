@@ -109,7 +109,7 @@ def gated_mlp(hidden: int, width: int, *, bias: bool = False, prefix: str = "mlp
 
 
 def plain_mlp(hidden: int, width: int, names: tuple[str, str], *, bias: bool = False) -> Block:
-    """Up and down projections around an activation, or a fused gate and up when ``width`` of the first is doubled."""
+    """Up and down projections around an activation."""
     return (Linear(names[0], hidden, width, bias), Linear(names[1], width, hidden, bias))
 
 
