@@ -45,6 +45,8 @@ class RequestTrace:
         sent_ns: When it was handed to the engine; later than due if the client was late.
         received_ns: When each chunk with at least one output token came, ascending.
         tokens: Output tokens in each of those chunks; as long as ``received_ns``.
+        asked_input: Prompt tokens that the workload asked for.
+        asked_output: Output tokens that the workload asked for.
         input_tokens: Prompt tokens, as the engine counted them.
         output_tokens: Output tokens: as the server counted them, else the sum of ``tokens``.
         token_source: ``"server"`` or ``"counted"``: where ``output_tokens`` comes from.
@@ -54,6 +56,8 @@ class RequestTrace:
 
     due_ns: int
     sent_ns: int
+    asked_input: int = 0
+    asked_output: int = 0
     received_ns: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
     input_tokens: int = 0
@@ -117,6 +121,8 @@ def dump_repeat(repeat: RepeatTrace) -> str:
         {
             "due_ns": r.due_ns,
             "sent_ns": r.sent_ns,
+            "asked_input": r.asked_input,
+            "asked_output": r.asked_output,
             "received_ns": list(r.received_ns),
             "tokens": list(r.tokens),
             "input_tokens": r.input_tokens,

@@ -85,9 +85,7 @@ class Architecture:
             notes=tuple(notes),
         )
 
-    def served_as(
-        self, dtype: str = "auto", quantization: str | Mapping[str, Any] | None = None
-    ) -> Architecture:
+    def served_as(self, dtype: str = "auto", quantization: str | Mapping[str, Any] | None = None) -> Architecture:
         """The architecture as an engine keeps it in memory, which can differ from how the checkpoint is
         stored.
 
@@ -107,9 +105,7 @@ class Architecture:
             if method is None or not quantization.lower().startswith(method.method):
                 method = named_quantization(quantization)
         elif quantization is not None:
-            method = read_quantization(
-                Config(quantization, "the engine's quantization_config"), wrapped=False
-            )
+            method = read_quantization(Config(quantization, "the engine's quantization_config"), wrapped=False)
         return replace(self, dtype=served, compute_dtype=served, quantization=method)
 
     @cached_property
@@ -162,9 +158,7 @@ class Architecture:
     @cached_property
     def matmul_dtype(self) -> str:
         """What most weights are multiplied in: ``float8`` or ``int8`` where activations are quantised too."""
-        return (
-            self.quantization.matmul_dtype(self.decoder) if self.quantization else None
-        ) or self.compute_dtype
+        return (self.quantization.matmul_dtype(self.decoder) if self.quantization else None) or self.compute_dtype
 
     def weight_bytes(self, dtype: str | None = None) -> int:
         """Bytes of all weights.
@@ -231,8 +225,7 @@ class Architecture:
         _check_least("first_context", first_context, 0)
         _check_least("last_context", last_context, first_context)
         elements = sum(
-            layer.attention.cache_elements(tensor_parallel)
-            * layer.attention.mean_span(first_context, last_context)
+            layer.attention.cache_elements(tensor_parallel) * layer.attention.mean_span(first_context, last_context)
             for layer in self.decoder.layers
         )
         return elements * self._kv_bits(dtype) / 8
@@ -290,9 +283,7 @@ class Architecture:
     def activation_bytes(self, tokens: float) -> float:
         """Bytes of activations that the weight matrices read and write for a number of tokens."""
         width = self.decoder.head.inputs + self.decoder.head.outputs
-        width += sum(
-            linear.selected * (linear.inputs + linear.outputs) for _, linear in self.decoder.matrices()
-        )
+        width += sum(linear.selected * (linear.inputs + linear.outputs) for _, linear in self.decoder.matrices())
         return tokens * width * dtype_bits(self.compute_dtype) / 8
 
     @property
@@ -308,8 +299,7 @@ class Architecture:
         """
         _check_least("context_len", context_len, 0)
         return self.weight_flops_per_token + sum(
-            layer.attention.flops_per_context_token * layer.attention.span(context_len)
-            for layer in self.decoder.layers
+            layer.attention.flops_per_context_token * layer.attention.span(context_len) for layer in self.decoder.layers
         )
 
     def mean_flops_per_token(self, first_context: int, last_context: int) -> float:

@@ -89,9 +89,7 @@ class Hardware:
             return peak
         return peak * _positive("The SM clock", sm_clock_hz) / self.sm_clock_hz
 
-    def machine_balance(
-        self, dtype: str, bandwidth: float | None = None, *, sm_clock_hz: float | None = None
-    ) -> float:
+    def machine_balance(self, dtype: str, bandwidth: float | None = None, *, sm_clock_hz: float | None = None) -> float:
         """Peak FLOPs over peak bandwidth, in FLOPs per byte.
 
         With 16-bit weights it is also the batch at which decode turns compute-bound, KV traffic aside: a
@@ -138,9 +136,7 @@ class Hardware:
         return replace(
             self,
             flops=changed,
-            peak_bandwidth=self.peak_bandwidth
-            if bandwidth is None
-            else _positive("The measured bandwidth", bandwidth),
+            peak_bandwidth=self.peak_bandwidth if bandwidth is None else _positive("The measured bandwidth", bandwidth),
             source=f"{self.source}; {' and '.join(parts)} measured" if parts else self.source,
         )
 

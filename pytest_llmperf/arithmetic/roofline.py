@@ -93,9 +93,7 @@ def roofline_time(
     """
     _check(flops=flops, bytes_moved=bytes_moved)
     _check_positive(peak_flops=peak_flops, peak_bandwidth=peak_bandwidth, gpus=gpus)
-    return RooflineTime(
-        flops, bytes_moved, flops / (peak_flops * gpus), bytes_moved / (peak_bandwidth * gpus)
-    )
+    return RooflineTime(flops, bytes_moved, flops / (peak_flops * gpus), bytes_moved / (peak_bandwidth * gpus))
 
 
 def roofline_efficiency(allowed: RooflineTime | float, measured: float) -> float:
@@ -284,9 +282,7 @@ class EnergySplit:
     activation_j: float
 
 
-def energy_split(
-    energy_j: float, *, weight_bytes: float, kv_bytes: float, activation_bytes: float
-) -> EnergySplit:
+def energy_split(energy_j: float, *, weight_bytes: float, kv_bytes: float, activation_bytes: float) -> EnergySplit:
     """Split an energy into E_weight, E_kv and E_act, in proportion to the bytes moved.
 
     A model, not a measurement: it takes a byte to cost the same whatever it belongs to, and computing to cost

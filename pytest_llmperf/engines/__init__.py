@@ -103,7 +103,10 @@ class EngineInfo:
 class Engine(Protocol):
     """Something that generates tokens."""
 
-    clock: Clock
+    @property
+    def clock(self) -> Clock:
+        """The clock of its time stamps, and of the event loop it lives on."""
+        ...
 
     async def open(self) -> EngineInfo:
         """Start, and return what is running.

@@ -4,7 +4,7 @@ The engine serves like a continuous-batching server: it works in steps, each ste
 (up to a token budget) and decodes one token of every running sequence. A step lasts as long as the roofline
 allows, divided by the share of the peaks that real engines reach, plus a fixed cost per step:
 
-    max(bytes / (bandwidth x 0.66), FLOPs / (peak x 0.55)) + 0.25 ms
+    max(bytes / (bandwidth x 0.66), FLOPs / (peak x 0.65)) + 0.25 ms
 
 The three constants put the model of Mistral-7B on an H200 near what was measured there (4.67 ms per token at
 batch 1, 1.48 s for 16 requests of 512 + 256 tokens). They are no fit, and say nothing about other boards.
@@ -38,7 +38,7 @@ _BOARDS = {
     "sim:h200": "NVIDIA H200",
 }
 _BANDWIDTH_SHARE = 0.66
-_FLOPS_SHARE = 0.55
+_FLOPS_SHARE = 0.65
 _STEP_OVERHEAD_S = 0.25e-3
 _TOKEN_BUDGET = 8192
 _MAX_SEQUENCES = 256

@@ -141,9 +141,7 @@ def experts(
     )
 
 
-def read_expert_counts(
-    config: Config, count_key: str, selected_key: str, selected: int | None
-) -> tuple[int, int]:
+def read_expert_counts(config: Config, count_key: str, selected_key: str, selected: int | None) -> tuple[int, int]:
     """How many experts a layer has, and how many of them a token uses."""
     count = config.count(count_key)
     used = config.count(selected_key, selected)
@@ -157,9 +155,7 @@ def grouped_query(sizes: Sizes, window: int | None = None) -> Attention:
     return Attention(sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.head_dim, window)
 
 
-def windows(
-    config: Config, layers: int, default: Callable[[int], bool], window: int | None
-) -> tuple[int | None, ...]:
+def windows(config: Config, layers: int, default: Callable[[int], bool], window: int | None) -> tuple[int | None, ...]:
     """Each layer's sliding window, or ``None``.
 
     Args:
@@ -217,8 +213,7 @@ def decoder(
     attentions = [attention] * sizes.layers if isinstance(attention, Attention) else attention
     return Decoder(
         layers=tuple(
-            Layer(f"{prefix}{index}.", attentions[index], layer(index), norms)
-            for index in range(sizes.layers)
+            Layer(f"{prefix}{index}.", attentions[index], layer(index), norms) for index in range(sizes.layers)
         ),
         vocab_size=sizes.vocab,
         embedding_dim=sizes.hidden,

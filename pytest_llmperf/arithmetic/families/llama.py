@@ -120,17 +120,13 @@ def smollm3(config: Config) -> Decoder:
     )
     window = config.optional_count("sliding_window") if config.flag("use_sliding_window", False) else None
     if window is not None and not config.strings("layer_types"):
-        config.fail(
-            "layer_types", "is missing", "SmolLM 3 with sliding windows needs it to say which layers slide."
-        )
+        config.fail("layer_types", "is missing", "SmolLM 3 with sliding windows needs it to say which layers slide.")
     return decoder(
         config,
         sizes,
         tied=True,
         layer=lambda _: layer,
-        attention=[
-            grouped_query(sizes, span) for span in windows(config, sizes.layers, lambda _: False, window)
-        ],
+        attention=[grouped_query(sizes, span) for span in windows(config, sizes.layers, lambda _: False, window)],
         norms=2 * sizes.hidden,
     )
 

@@ -50,9 +50,7 @@ def _latent_attention(config: Config, q_lora_rank: int | None) -> tuple[Attentio
     return attention, matrices, latent + (q_lora_rank or 0)
 
 
-def _deepseek(
-    config: Config, *, shared: int, first_dense: int, selected: int | None, mlp_bias: bool
-) -> Decoder:
+def _deepseek(config: Config, *, shared: int, first_dense: int, selected: int | None, mlp_bias: bool) -> Decoder:
     # Absent means the class's 1536; null, as in DeepSeek V2 Lite, means queries without a latent.
     q_lora_rank = config.optional_count("q_lora_rank") if "q_lora_rank" in config.values else 1536
     attention, matrices, norms = _latent_attention(config, q_lora_rank)
@@ -71,16 +69,12 @@ def _deepseek(
             return sparse
         return matrices + gated_mlp(sizes.hidden, config.count("intermediate_size"), bias=mlp_bias)
 
-    return decoder(
-        config, sizes, tied=False, layer=layer, attention=attention, norms=2 * sizes.hidden + norms
-    )
+    return decoder(config, sizes, tied=False, layer=layer, attention=attention, norms=2 * sizes.hidden + norms)
 
 
 def _without_kv_heads(config: Config) -> dict[str, object]:
     """The config without keys that latent attention gives another meaning to, or none."""
-    return {
-        key: value for key, value in config.values.items() if key not in ("num_key_value_heads", "head_dim")
-    }
+    return {key: value for key, value in config.values.items() if key not in ("num_key_value_heads", "head_dim")}
 
 
 def deepseek_v2(config: Config) -> Decoder:

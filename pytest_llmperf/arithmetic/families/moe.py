@@ -56,9 +56,7 @@ def qwen2_moe(config: Config) -> Decoder:
     sparse = (
         attention
         + experts(sizes.hidden, config.count("moe_intermediate_size"), count, selected)
-        + gated_mlp(
-            sizes.hidden, config.count("shared_expert_intermediate_size"), prefix="mlp.shared_expert."
-        )
+        + gated_mlp(sizes.hidden, config.count("shared_expert_intermediate_size"), prefix="mlp.shared_expert.")
         + (Linear("mlp.shared_expert_gate", sizes.hidden, 1, router=True),)
     )
     dense_layers = frozenset(config.counts("mlp_only_layers") or ())
@@ -119,9 +117,7 @@ def gpt_oss(config: Config) -> Decoder:
     layer = (
         *qkv(sizes, bias=bias, out_bias=bias),
         Linear("mlp.router", sizes.hidden, count, bias=True, router=True),
-        Linear(
-            "mlp.experts.gate_up_proj", sizes.hidden, 2 * width, bias=True, copies=count, selected=selected
-        ),
+        Linear("mlp.experts.gate_up_proj", sizes.hidden, 2 * width, bias=True, copies=count, selected=selected),
         Linear("mlp.experts.down_proj", width, sizes.hidden, bias=True, copies=count, selected=selected),
     )
     window = config.optional_count("sliding_window") if "sliding_window" in config.values else 128

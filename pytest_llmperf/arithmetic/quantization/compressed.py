@@ -45,9 +45,7 @@ def modelopt(config: Config) -> Choose:
     }
     fmt = formats.get((algorithm or "").upper())
     if fmt is None:
-        inner.fail(
-            "quant_algo", f"is {brief(algorithm)}, a quantisation that is not known", "Known: FP8, NVFP4."
-        )
+        inner.fail("quant_algo", f"is {brief(algorithm)}, a quantisation that is not known", "Known: FP8, NVFP4.")
 
     def choose(name: str) -> Format | None:
         return None if is_head(name) or any(match(name) for match in skipped) else fmt
@@ -125,9 +123,7 @@ def _weights(group: Config, scale_bits: int | None) -> Format | None:
         block = weights.counts("block_structure") or ()
         if len(block) != 2 or 0 in block:
             weights.fail("block_structure", "must be two whole numbers from 1")
-        return Format(
-            bits, "block", group=block[1], rows=block[0], scale_bits=scale_bits, matmul_dtype=matmul
-        )
+        return Format(bits, "block", group=block[1], rows=block[0], scale_bits=scale_bits, matmul_dtype=matmul)
     return _unknown_strategy(weights, strategy)
 
 

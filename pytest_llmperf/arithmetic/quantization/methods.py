@@ -88,9 +88,7 @@ def _block_modules(config: Config) -> tuple[str, ...]:
     return tuple(flat)
 
 
-def _gptq_rules(
-    config: Config, bits: int, group: int, index: int
-) -> Sequence[tuple[re.Pattern[str], Format | None]]:
+def _gptq_rules(config: Config, bits: int, group: int, index: int) -> Sequence[tuple[re.Pattern[str], Format | None]]:
     """GPTQModel's ``dynamic``: patterns that leave modules out (``-:``) or change their settings (``+:``)."""
     section = config.section("dynamic")
     if section is None:
@@ -140,9 +138,7 @@ def bitsandbytes(config: Config) -> Choose:
     if config.flag("load_in_8bit", config.flag("_load_in_8bit", False)):
         return unless_skipped(skipped, Format(8, "channel", scale_bits=32, matmul_dtype="int8"))
     if not config.flag("load_in_4bit", config.flag("_load_in_4bit", False)):
-        config.fail(
-            "load_in_4bit", "and `load_in_8bit` are both absent or false", "Set the one that was used."
-        )
+        config.fail("load_in_4bit", "and `load_in_8bit` are both absent or false", "Set the one that was used.")
     if config.flag("bnb_4bit_use_double_quant", False):
         return unless_skipped(skipped, Format(4, "flat", 64, scale_bits=8, scale_group=256, tensor_bytes=4))
     return unless_skipped(skipped, Format(4, "flat", 64, scale_bits=32))

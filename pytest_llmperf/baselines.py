@@ -1,0 +1,230 @@
+"""Stored baselines: what identifies one, where it lies, and how it is read and written.
+
+A baseline is one small JSON file a test, made to be reviewed like code. What it was measured on and with is its
+identity; a run with another identity is not compared with it but told which field differs. The engine's version
+and the arguments under test are recorded beside it and never part of the identity: they are what is compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pytest_llmperf.errors import BaselineError
+from pytest_llmperf.metrics import Summary
+
+__all__ = [
+    "Baseline",
+    "Identity",
+    "MetricRecord",
+    "as_records",
+    "baseline_path",
+    "differing",
+    "find_elsewhere",
+    "load",
+    "slug",
+    "store",
+    "write_atomically",
+]
+
+SCHEMA_VERSION = 1
+_RESERVED = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
+_LONGEST_NAME = 200
+
+Measured = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Identity(_Strict):
+    """What a baseline holds for; two equal identities are comparable.
+
+    Attributes:
+        hardware: Product name of the GPU, or of the CPU with its number of usable cores.
+        device_count: GPUs in use (1 for a CPU).
+        power_limit_w: Per GPU; ``None`` for a CPU.
+        simulated: Made up or measured.
+        clock_mhz: The locked SM clock; ``None`` when it was not locked.
+        model: The model's name.
+        model_digest: Of its config.
+        dtype: Of the computation.
+        quantization: Of the weights.
+        kv_cache_dtype: Of the KV cache.
+        tensor_parallel_size: GPUs a layer is split over.
+        pipeline_parallel_size: GPUs the layers are spread over.
+        workload: Digest of the workload.
+    """
+
+    hardware: str
+    device_count: int = Field(ge=1)
+    power_limit_w: float | None
+    simulated: bool
+    clock_mhz: int | None
+    model: str
+    model_digest: str | None
+    dtype: str
+    quantization: str | None
+    kv_cache_dtype: str
+    tensor_parallel_size: int = Field(ge=1)
+    pipeline_parallel_size: int = Field(ge=1)
+    workload: str
+
+
+class MetricRecord(_Strict):
+    """One metric as stored: the raw repeats by launch, or the reason why there are none."""
+
+    unit: str
+    better: Literal["lower", "higher"]
+    launches: tuple[tuple[Measured, ...], ...] = Field(strict=False)
+    value: Measured | None
+    reason: str | None = None
+
+    def summary(self) -> Summary:
+        """The form that the gate compares."""
+        return Summary(self.value, self.launches, None, self.reason)
+
+
+class Baseline(_Strict):
+    """One stored file."""
+
+    schema_version: Literal[1]
+    test: str
+    saved_at: str
+    identity: Identity
+    workload: dict[str, Any]
+    provenance: dict[str, Any]
+    metrics: dict[str, MetricRecord]
+
+
+def slug(text: str) -> str:
+    """A file name that is safe everywhere and differs whenever ``text`` does, also where case is ignored."""
+    plain = re.sub(r"[^a-z0-9_.\[\]=+-]+", "-", text.lower()).strip("-.") or "x"
+    if plain == text and plain.partition(".")[0] not in _RESERVED and len(plain) <= _LONGEST_NAME:
+        return plain
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{plain[:_LONGEST_NAME].rstrip('-.')}-{digest}"
+
+
+def _readable(text: str) -> str:
+    """A folder name for hardware and models; not unique by itself, the identity inside the file is."""
+    return re.sub(r"[^a-z0-9_.+-]+", "-", text.lower()).strip("-.")[:100] or "x"
+
+
+def baseline_path(root: Path, identity: Identity, test: str) -> Path:
+    """Where a test's baseline lies: ``<root>/<hardware>/<model>@<clock>/<suite>/<test>.json``.
+
+    Args:
+        root: The folder of all baselines.
+        identity: What the baseline holds for.
+        test: The test's id, such as ``suites/test_x.py::test_y[1]``.
+    """
+    hardware = _readable(identity.hardware)
+    if identity.simulated:
+        hardware = f"simulated-{hardware}"
+    if identity.device_count > 1:
+        hardware += f"-x{identity.device_count}"
+    clock = "unlocked" if identity.clock_mhz is None else f"{identity.clock_mhz}mhz"
+    return root / hardware / f"{_readable(identity.model)}@{clock}" / _within_suite(test)
+
+
+def _within_suite(test: str) -> Path:
+    file, _, name = test.partition("::")
+    # Not Path.suffix: a test file of another kind keeps its ending, so that x.py and x.txt stay apart.
+    suite = [slug(part) for part in file.removesuffix(".py").split("/") if part not in ("", ".")]
+    return Path(*suite, f"{slug(name)}.json")
+
+
+def load(path: Path) -> Baseline | None:
+    """Read a baseline; ``None`` when there is no such file.
+
+    Raises:
+        BaselineError: it cannot be read, or holds what no baseline may hold (NaN, negative numbers, text).
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BaselineError(f"The baseline {path} cannot be read ({error}).") from None
+    try:
+        return Baseline.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise BaselineError(
+            f"The baseline {path} is unusable: {where}: {first['msg']}.",
+            remedy="Restore it from version control, or store a new one with --llmperf-save.",
+        ) from None
+
+
+def store(path: Path, baseline: Baseline) -> None:
+    """Write a baseline so that a reader sees the old file or the new one, never a part.
+
+    Raises:
+        BaselineError: the folder cannot be written.
+    """
+    text = json.dumps(baseline.model_dump(mode="json"), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise BaselineError(
+            f"The baseline {path} cannot be written ({error}).",
+            remedy="Make the folder writable, or give another with --llmperf-baselines.",
+        ) from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write through a temporary file beside ``path`` and a rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".llmperf-", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def differing(baseline: Identity, current: Identity) -> list[str]:
+    """The fields in which two identities differ, as sentences: ``"hardware: NVIDIA H100 in the baseline, ..."``."""
+    return [
+        f"{name}: {before!r} in the baseline, {now!r} now"
+        for name in Identity.model_fields
+        if (before := getattr(baseline, name)) != (now := getattr(current, name))
+    ]
+
+
+def find_elsewhere(root: Path, test: str) -> list[Path]:
+    """The baselines of the same test for other hardware, models or clocks, nearest names first."""
+    inside = _within_suite(test)
+    if not root.is_dir():
+        return []
+    return sorted(p / inside for p in root.glob("*/*") if (p / inside).is_file())
+
+
+def as_records(metrics: Mapping[str, Any], summaries: Mapping[str, Summary]) -> dict[str, MetricRecord]:
+    """Summaries in the form that is stored; ``metrics`` is the registry."""
+    return {
+        name: MetricRecord(
+            unit=metrics[name].unit,
+            better=metrics[name].better,
+            launches=summary.launches,
+            value=summary.value,
+            reason=summary.reason,
+        )
+        for name, summary in summaries.items()
+    }

@@ -1,0 +1,156 @@
+"""Verdicts: pure functions from a baseline's launches and a run's launches to a decision.
+
+How much of a change is noise is decided in one place, :func:`decide`. Everything around it (which metric is
+better in which direction, what a missing value means, which verdict of a test is the worst) does not depend on
+the statistics.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_llmperf.metrics import Summary
+
+__all__ = ["PASSING", "Comparison", "Decision", "compare", "decide", "worst"]
+
+Better = Literal["lower", "higher"]
+
+#: From the worst to the least; the verdict of a test is the worst of its metrics'.
+SEVERITY = (
+    "invalid",
+    "regressed",
+    "incomparable",
+    "no-baseline",
+    "inconclusive",
+    "pass",
+    "improved",
+    "not-applicable",
+)
+#: The verdicts with which a gated metric lets its test pass.
+PASSING = frozenset({"pass", "improved", "not-applicable"})
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the launches say.
+
+    Attributes:
+        verdict: ``"pass"``, ``"regressed"`` or ``"improved"``.
+        baseline: The baseline's value: the median over its launches of the median over repeats.
+        current: The run's, likewise.
+        change: current / baseline - 1; its sign is the value's, not better or worse.
+    """
+
+    verdict: str
+    baseline: float
+    current: float
+    change: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The verdict on one metric, with what led to it.
+
+    Attributes:
+        metric: Its name.
+        verdict: One of :data:`SEVERITY`.
+        tolerance: The relative change that was tolerated.
+        baseline: The baseline's value; ``None`` when there is none.
+        current: The run's value; ``None`` when there is none.
+        change: current / baseline - 1, or ``None``.
+        baseline_launches: The baseline's raw values, launch by launch.
+        reason: Why there was nothing to decide, or ``None``.
+    """
+
+    metric: str
+    verdict: str
+    tolerance: float
+    baseline: float | None = None
+    current: float | None = None
+    change: float | None = None
+    baseline_launches: tuple[tuple[float, ...], ...] = ()
+    reason: str | None = None
+
+
+def decide(
+    baseline: Sequence[Sequence[float]], current: Sequence[Sequence[float]], *, better: Better, tolerance: float
+) -> Decision:
+    """Judge a run's launches against a baseline's.
+
+    The values compared are medians over launches of medians over repeats. Worse by more than the tolerance is
+    ``regressed``, better by more than the tolerance is ``improved``. Noise is not modelled: the tolerance has to
+    be wider than it.
+
+    Args:
+        baseline: Repeats' values by launch; each a finite number above 0.
+        current: The run's, likewise.
+        better: Which direction is the better one.
+        tolerance: Relative, such as 0.05.
+    """
+    before, after = _centre(baseline), _centre(current)
+    change = after / before - 1
+    # A ratio in the direction of worse, so that "5 % slower" and "5 % less throughput" weigh the same.
+    worse = after / before if better == "lower" else before / after
+    if worse > 1 + tolerance:
+        verdict = "regressed"
+    elif worse < 1 / (1 + tolerance):
+        verdict = "improved"
+    else:
+        verdict = "pass"
+    return Decision(verdict, before, after, change)
+
+
+def compare(metric: str, baseline: Summary | None, current: Summary, *, better: Better, tolerance: float) -> Comparison:
+    """The verdict on one metric of one test.
+
+    Args:
+        metric: Its name.
+        baseline: The stored summary; ``None`` when the baseline does not know the metric.
+        current: The run's summary.
+        better: Which direction is the better one.
+        tolerance: Relative, such as 0.05.
+    """
+    if current.value is None:
+        if baseline is not None and baseline.value is None and baseline.reason == current.reason:
+            return Comparison(metric, "not-applicable", tolerance, reason=current.reason)
+        if baseline is None:
+            return Comparison(metric, "not-applicable", tolerance, reason=current.reason)
+        before = "was measured" if baseline.value is not None else f"was not measured ({baseline.reason})"
+        return Comparison(
+            metric, "invalid", tolerance, baseline.value, baseline_launches=baseline.launches,
+            reason=f"no data now ({current.reason}); in the baseline it {before}",
+        )  # fmt: skip
+    if baseline is None or baseline.value is None:
+        why = "the baseline does not know this metric" if baseline is None else f"in the baseline: {baseline.reason}"
+        return Comparison(metric, "no-baseline", tolerance, current=current.value, reason=why)
+    for whose, summary in (("baseline", baseline), ("run", current)):
+        if unusable := _unusable(summary):
+            return Comparison(metric, "invalid", tolerance, reason=f"the {whose} holds the unusable value {unusable!r}")
+    decision = decide(baseline.launches, current.launches, better=better, tolerance=tolerance)
+    return Comparison(
+        metric,
+        decision.verdict,
+        tolerance,
+        decision.baseline,
+        decision.current,
+        decision.change,
+        baseline.launches,
+    )
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """The worst of some verdicts; ``"no-baseline"`` of none, because nothing compared is never passed."""
+    return min(verdicts, key=SEVERITY.index, default="no-baseline")
+
+
+def _centre(launches: Sequence[Sequence[float]]) -> float:
+    return statistics.median(statistics.median(launch) for launch in launches)
+
+
+def _unusable(summary: Summary) -> float | None:
+    values = [v for launch in summary.launches for v in launch]
+    return next((v for v in values if not math.isfinite(v) or v <= 0), None if values else math.nan)

@@ -1,0 +1,276 @@
+"""Options from the command line, the ini file and the marker, as two frozen dataclasses.
+
+Light on purpose: every pytest session of every user imports this module.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_llmperf.errors import OptionError
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = [
+    "DEFAULT_TOLERANCE",
+    "GATED",
+    "MarkerOptions",
+    "SessionOptions",
+    "add_options",
+    "parse_tolerance",
+    "tolerances",
+]
+
+#: Metrics that are compared with the baseline unless the marker says otherwise.
+GATED = ("ttft", "tpot", "tpj", "mbu")
+#: Relative change that is tolerated when neither ini file nor marker says anything.
+DEFAULT_TOLERANCE: Mapping[str, float] = {"ttft": 0.10, "tpot": 0.05, "tpj": 0.05, "mbu": 0.05}
+#: For any other metric that a marker gates.
+OTHER_TOLERANCE = 0.05
+
+SAVE_LAUNCHES = 5
+GATE_LAUNCHES = 1
+REPEATS = 3
+
+MARKER = (
+    "llmperf(tolerance=None, model=None, engine=None): performance test. tolerance: relative change per metric, "
+    'such as {"tpot": "3%"}, or one for all gated metrics; model: as --llmperf-model; engine: engine arguments '
+    "that are part of what the test is."
+)
+
+_INI = (
+    ("llmperf_engine", "string", "default for --llmperf-engine"),
+    ("llmperf_model", "string", "default for --llmperf-model"),
+    ("llmperf_baselines", "string", "default for --llmperf-baselines"),
+    ("llmperf_connect_timeout", "string", "seconds until a connection must stand (30)"),
+    ("llmperf_read_timeout", "string", "seconds without news on an open request until it has failed (120)"),
+    ("llmperf_tolerance", "linelist", "tolerated relative change, one 'metric: 3%' a line, or '50%' for all"),
+    ("llmperf_allowed_failures", "string", "failed requests that a launch may have (0)"),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options and ini values of the plugin."""
+    group = parser.getgroup("llmperf", "LLM inference performance")
+    group.addoption(
+        "--gpu-clock", metavar="MHZ", type=int, default=None, help="lock the SM clock of every GPU in use at MHZ"
+    )
+    group.addoption(
+        "--gpu-clock-mode",
+        choices=("lock", "expect"),
+        default="lock",
+        help="lock: set the clock; expect: only verify a clock that an administrator locked",
+    )
+    group.addoption(
+        "--llmperf-save", action="store_true", help=f"store this run as the baseline ({SAVE_LAUNCHES} launches)"
+    )
+    group.addoption(
+        "--llmperf-engine",
+        metavar="SPEC",
+        default=None,
+        help="auto, vllm, sim:v100, sim:a100, sim:h100 or sim:h200; may be followed by ,key=value arguments",
+    )
+    group.addoption(
+        "--llmperf-model",
+        metavar="NAME",
+        default=None,
+        help="a Hugging Face id, a folder with a config.json, or a shipped shape (mistral-7b, tiny-llama)",
+    )
+    group.addoption("--llmperf-launches", metavar="N", type=int, default=None, help="engine launches per test")
+    group.addoption("--llmperf-repeats", metavar="N", type=int, default=REPEATS, help=f"repeats per launch ({REPEATS})")
+    group.addoption("--llmperf-baselines", metavar="DIR", default=None, help="baselines (baselines/ under the rootdir)")
+    group.addoption("--llmperf-report", metavar="DIR", default=None, help="reports (reports/<run id>/)")
+    group.addoption(
+        "--llmperf-inconclusive",
+        choices=("fail", "warn"),
+        default="fail",
+        help="what an inconclusive verdict does to its test (fail)",
+    )
+    for name, kind, text in _INI:
+        parser.addini(name, text, type=kind, default=None)  # type: ignore[arg-type]  # the literals are pytest's own
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What holds for the whole session.
+
+    Attributes:
+        engine: ``--llmperf-engine`` as written.
+        model: ``--llmperf-model``, or ``None`` for the default of the engine at hand.
+        gpu_clock_mhz: ``--gpu-clock``.
+        gpu_clock_mode: ``--gpu-clock-mode``.
+        save: Whether to store baselines instead of gating.
+        launches: Engine launches per test.
+        repeats: Repeats per launch.
+        baselines: The folder of the baselines.
+        report: The folder of the report, or ``None`` for ``reports/<run id>/``.
+        inconclusive: ``"fail"`` or ``"warn"``.
+        read_timeout: Seconds.
+        connect_timeout: Seconds.
+        tolerance: By metric, from the ini file; the key ``"*"`` holds for all.
+        allowed_failures: Per launch.
+        in_ci: Whether this is a CI run, by the variable ``CI``.
+    """
+
+    engine: str
+    model: str | None
+    gpu_clock_mhz: int | None
+    gpu_clock_mode: str
+    save: bool
+    launches: int
+    repeats: int
+    baselines: Path
+    report: Path | None
+    inconclusive: str
+    read_timeout: float
+    connect_timeout: float
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    allowed_failures: int = 0
+    in_ci: bool = False
+
+    @classmethod
+    def from_config(cls, config: pytest.Config) -> SessionOptions:
+        """Read command line and ini file; the command line wins.
+
+        Raises:
+            OptionError: a value is out of range or does not parse; names the option.
+        """
+        save = bool(config.getoption("--llmperf-save"))
+        launches = config.getoption("--llmperf-launches")
+        repeats = config.getoption("--llmperf-repeats")
+        for name, value in (("--llmperf-launches", launches), ("--llmperf-repeats", repeats)):
+            if value is not None and value < 1:
+                raise OptionError(f"{name} is a whole number of at least 1, not {value}.")
+        clock = config.getoption("--gpu-clock")
+        if clock is not None and clock < 1:
+            raise OptionError(f"--gpu-clock is a frequency in MHz, not {clock}.")
+        baselines = config.getoption("--llmperf-baselines") or config.getini("llmperf_baselines") or "baselines"
+        report = config.getoption("--llmperf-report")
+        invoked_in = config.invocation_params.dir
+        from_command_line = config.getoption("--llmperf-baselines") is not None
+        return cls(
+            engine=config.getoption("--llmperf-engine") or config.getini("llmperf_engine") or "auto",
+            model=config.getoption("--llmperf-model") or config.getini("llmperf_model") or None,
+            gpu_clock_mhz=clock,
+            gpu_clock_mode=config.getoption("--gpu-clock-mode"),
+            save=save,
+            launches=launches or (SAVE_LAUNCHES if save else GATE_LAUNCHES),
+            repeats=repeats,
+            baselines=(invoked_in if from_command_line else config.rootpath) / baselines,
+            report=None if report is None else invoked_in / report,
+            inconclusive=config.getoption("--llmperf-inconclusive"),
+            read_timeout=_ini_number(config, "llmperf_read_timeout", 120),
+            connect_timeout=_ini_number(config, "llmperf_connect_timeout", 30),
+            tolerance=_ini_tolerance(config.getini("llmperf_tolerance") or []),
+            allowed_failures=int(_ini_number(config, "llmperf_allowed_failures", 0, least=0, whole=True)),
+            in_ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
+        )
+
+
+@dataclass(frozen=True)
+class MarkerOptions:
+    """What one test asks for in ``@pytest.mark.llmperf(...)``.
+
+    Attributes:
+        tolerance: By metric; the key ``"*"`` holds for every gated metric.
+        model: As ``--llmperf-model``; ``None`` leaves the session's.
+        engine: Engine arguments that are part of what the test is.
+    """
+
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    model: str | None = None
+    engine: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_node(cls, node: pytest.Item) -> MarkerOptions:
+        """Merge the markers of a test, the closest winning argument by argument.
+
+        Raises:
+            OptionError: an argument is unknown or of the wrong type; names the test.
+        """
+        merged: dict[str, Any] = {"tolerance": {}, "model": None, "engine": {}}
+        for mark in reversed(list(node.iter_markers("llmperf"))):
+            where = f"@pytest.mark.llmperf of {node.nodeid}"
+            if mark.args:
+                raise OptionError(f"{where} takes named arguments only, not {mark.args[0]!r}.")
+            if unknown := sorted(set(mark.kwargs) - set(merged)):
+                raise OptionError(f"{where} has no argument {unknown[0]!r}.", remedy=f"It takes: {', '.join(merged)}.")
+            model = mark.kwargs.get("model", merged["model"])
+            if model is not None and not isinstance(model, str):
+                raise OptionError(f"{where}: model is a name or a path, not {model!r}.")
+            engine = mark.kwargs.get("engine", {})
+            if not isinstance(engine, Mapping) or not all(isinstance(k, str) for k in engine):
+                raise OptionError(f"{where}: engine is a mapping of engine arguments, not {engine!r}.")
+            merged["tolerance"] |= _tolerances(mark.kwargs.get("tolerance"), where)
+            merged["model"] = model
+            merged["engine"] |= engine
+        return cls(**merged)
+
+
+def tolerances(session: SessionOptions, marker: MarkerOptions) -> dict[str, float]:
+    """The gated metrics of a test with the tolerance of each: defaults, then ini file, then marker."""
+    result: dict[str, float] = {}
+    named = [*GATED, *(n for source in (session.tolerance, marker.tolerance) for n in source if n != "*")]
+    for name in dict.fromkeys(named):
+        for source in (marker.tolerance, session.tolerance):
+            if name in source or "*" in source:
+                result[name] = source.get(name, source.get("*", OTHER_TOLERANCE))
+                break
+        else:
+            result[name] = DEFAULT_TOLERANCE.get(name, OTHER_TOLERANCE)
+    return result
+
+
+def parse_tolerance(value: Any, where: str) -> float:
+    """``"3%"``, ``"0.03"`` or ``0.03`` as 0.03.
+
+    Raises:
+        OptionError: it is no finite number of at least 0.
+    """
+    number: float = math.nan
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            number = math.nan
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise OptionError(f"{where}: a tolerance is like '3%' or 0.03, not {value!r}.")
+    return number
+
+
+def _tolerances(value: Any, where: str) -> dict[str, float]:
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return {name: parse_tolerance(v, f"{where}: tolerance of {name}") for name, v in value.items()}
+    return {"*": parse_tolerance(value, where)}
+
+
+def _ini_tolerance(lines: list[str]) -> dict[str, float]:
+    result = {}
+    for line in lines:
+        name, colon, value = line.rpartition(":")
+        result[name.strip() if colon else "*"] = parse_tolerance(value, "llmperf_tolerance in the ini file")
+    return result
+
+
+def _ini_number(config: pytest.Config, name: str, default: float, *, least: float = 0, whole: bool = False) -> float:
+    text = config.getini(name)
+    if text in (None, ""):
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < least or (whole and number != int(number)) or (not whole and number == 0):
+        raise OptionError(f"{name} in the ini file is a {'whole ' if whole else ''}number, not {text!r}.")
+    return number

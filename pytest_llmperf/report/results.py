@@ -1,0 +1,215 @@
+"""results.json: the record of a run, as pydantic models from which the published JSON Schema is made.
+
+Everything that a report shows and that a verdict was derived from is in this file. Values are in SI units; what
+was not measured is ``null`` with a reason.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pytest_llmperf.errors import ResultsError
+
+__all__ = ["SCHEMA_VERSION", "Results", "TestRecord", "json_schema", "read_results"]
+
+SCHEMA_VERSION = 1
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Verdict = Literal[
+    "pass",
+    "regressed",
+    "improved",
+    "inconclusive",
+    "no-baseline",
+    "incomparable",
+    "not-applicable",
+    "invalid",
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Run(_Model):
+    """Which run this was."""
+
+    id: str
+    started_at: str = Field(description="ISO 8601, UTC")
+    command: str
+    commit: str | None = Field(description="of the repository that holds the tests")
+    dirty: bool | None = Field(description="whether that repository had uncommitted changes")
+    plugin_version: str
+
+
+class Gpu(_Model):
+    """One board."""
+
+    index: int
+    name: str
+    uuid: str
+    driver: str
+    power_limit_w: Number | None
+    memory_bytes: int | None
+    simulated: bool
+
+
+class Environment(_Model):
+    """The machine."""
+
+    python: str
+    platform: str
+    cpu: str
+    cuda: str | None
+    gpus: list[Gpu]
+    sensor: dict[str, Any] | None = Field(description="of the power readings; null when power was not read")
+
+
+class Engine(_Model):
+    """What answered the requests."""
+
+    kind: str
+    version: str
+    model: str
+    args: dict[str, Any] = Field(description="all arguments in force")
+    treatment: dict[str, Any] = Field(description="those of them that came from the command line")
+    simulated: bool
+    device: str
+    dtype: str
+    quantization: str | None
+    kv_cache_dtype: str
+    tensor_parallel_size: int
+
+
+class ObservedClock(_Model):
+    """SM clock during the measurement, MHz."""
+
+    min: Number
+    median: Number
+    max: Number
+
+
+class ClockRecord(_Model):
+    """The SM clock that was asked for and the one that was there."""
+
+    requested_mhz: Number | None = None
+    locked_mhz: Number | None = None
+    observed_mhz: ObservedClock | None = None
+    throttled_fraction: Number | None = None
+
+
+class Percentiles(_Model):
+    """Over every request of every launch."""
+
+    p50: Number
+    p90: Number
+    p99: Number
+
+
+class MetricValue(_Model):
+    """One metric of one test."""
+
+    unit: str
+    better: Literal["lower", "higher"]
+    value: Number | None = Field(description="median over launches of the median over repeats")
+    percentiles: Percentiles | None
+    launches: list[list[Number]] = Field(description="the repeats' values, launch by launch")
+    reason: str | None = Field(description="why there is no value")
+
+
+class VerdictRecord(_Model):
+    """The gate's verdict on one metric. The fields of the statistics are null while no noise model is used."""
+
+    metric: str
+    verdict: Verdict
+    baseline: Number | None
+    current: Number | None
+    change: Number | None = Field(description="current / baseline - 1")
+    interval: tuple[Number, Number] | None
+    tolerance: Number
+    minimum_detectable: Number | None
+    baseline_launches: list[list[Number]]
+    alpha: Number | None
+    looks: int | None
+    reason: str | None
+
+
+class Requests(_Model):
+    """What happened to the requests of all measured repeats."""
+
+    sent: int
+    completed: int
+    failed: int
+    first_error: str | None
+    output_tokens: int
+    token_source: Literal["server", "counted"] | None
+
+
+class Overhead(_Model):
+    """The client's receive times beside the engine's own stamps, seconds."""
+
+    requests: int
+    first_token_p50: Number
+    first_token_p99: Number
+    engine_ttft: Number
+    engine_tpot: Number | None
+    tpot_ratio: Number | None = Field(description="TPOT by our stamps / TPOT by the engine's")
+
+
+class TestRecord(_Model):
+    """One test, or one named measurement of it."""
+
+    nodeid: str
+    verdict: Verdict | Literal["measured"]
+    outcome: Literal["passed", "failed", "unfinished"] = Field(description="of the pytest test as a whole")
+    workload: dict[str, Any] | None
+    engine: Engine | None
+    clock: ClockRecord
+    metrics: dict[str, MetricValue]
+    verdicts: list[VerdictRecord]
+    requests: Requests | None
+    client_overhead: Overhead | None
+    warnings: list[str]
+    invalid: str | None
+
+
+class Results(_Model):
+    """The whole file."""
+
+    schema_version: Literal[1]
+    run: Run
+    environment: Environment
+    tests: list[TestRecord]
+
+    def to_json(self) -> str:
+        """Strict JSON (no NaN, no Infinity), indented by one space."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def json_schema() -> str:
+    """The JSON Schema of results.json, as published beside this module."""
+    schema = Results.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+
+
+def read_results(path: Path) -> Results:
+    """Read a results.json.
+
+    Raises:
+        ResultsError: it cannot be read, or is not of this schema; names the file and the first wrong field.
+    """
+    try:
+        return Results.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultsError(
+            f"{path} cannot be read ({error}).", remedy="Give a folder that a run has written."
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ResultsError(f"{path} is no results.json of schema {SCHEMA_VERSION}: {where}: {first['msg']}.") from None
