@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_llmperf.arithmetic.config import Config, brief, language_model, read_config
 from pytest_llmperf.arithmetic.dtypes import canonical_dtype, dtype_bits
 from pytest_llmperf.arithmetic.families import FAMILIES
+from pytest_llmperf.arithmetic.families.defaults import NESTED_DEFAULTS
 from pytest_llmperf.arithmetic.quantization import Quantization, named_quantization, read_quantization
 from pytest_llmperf.arithmetic.weights import Weights
 from pytest_llmperf.errors import ArchitectureError
@@ -66,7 +67,7 @@ class Architecture:
                 f"is {brief(model_type)}, an architecture that is not known",
                 f"Known are {', '.join(sorted(FAMILIES))}.",
             )
-        decoder = family(inner)
+        decoder = family(_completed(inner, top, model_type))
         dtype = _read_dtype(inner) or _read_dtype(top)
         section = inner.section("quantization_config") or top.section("quantization_config")
         notes = []
@@ -337,6 +338,16 @@ class Architecture:
             for layer in self.decoder.layers
         )
         return (self.weight_flops_per_token - head) * prompt_len + head + attention
+
+
+def _completed(inner: Config, top: Config, model_type: str) -> Config:
+    """A nested config with what is said elsewhere: above it, or in its family's configuration class."""
+    if not inner.nested:
+        return inner
+    values = dict(inner.values)
+    if values.get("tie_word_embeddings") is None:
+        values["tie_word_embeddings"] = top.get("tie_word_embeddings")
+    return replace(inner, values=values, defaults=NESTED_DEFAULTS.get(model_type, {}))
 
 
 def _read_dtype(config: Config) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_llmperf.arithmetic.families.blocks import (
@@ -87,7 +88,16 @@ def qwen2_moe(config: Config) -> Decoder:
 
 def qwen3_moe(config: Config) -> Decoder:
     """Qwen 3 MoE: norms of queries and keys, no shared expert."""
-    sizes = read_sizes(config, kv_heads=4)
+    return _qwen3_moe(config, kv_heads=4)
+
+
+def qwen3_vl_moe(config: Config) -> Decoder:
+    """The language model of Qwen 3 VL MoE: Qwen 3 MoE with other defaults."""
+    return _qwen3_moe(config, kv_heads=16)
+
+
+def _qwen3_moe(config: Config, *, kv_heads: int) -> Decoder:
+    sizes = read_sizes(config, kv_heads=kv_heads)
     count, selected = read_expert_counts(config, "num_experts", "num_experts_per_tok", 8)
     bias = config.flag("attention_bias", False)
     attention = qkv(sizes, bias=bias, out_bias=bias)
@@ -134,3 +144,188 @@ def gpt_oss(config: Config) -> Decoder:
         attention=[grouped_query(sizes, span) for span in spans],
         norms=2 * sizes.hidden + sizes.heads,
     )
+
+
+def olmoe(config: Config) -> Decoder:
+    """OLMoE: norms over the whole width of queries and of keys."""
+    sizes = read_sizes(config)
+    count, selected = read_expert_counts(config, "num_experts", "num_experts_per_tok", 8)
+    bias = config.flag("attention_bias", False)
+    layer = qkv(sizes, bias=bias, out_bias=bias) + experts(
+        sizes.hidden, config.count("intermediate_size"), count, selected
+    )
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden + sizes.query_width + sizes.kv_width,
+    )
+
+
+def granitemoe(config: Config) -> Decoder:
+    """Granite 3 MoE, with a shared expert where ``shared_intermediate_size`` gives it a width."""
+    sizes = read_sizes(config)
+    count, selected = read_expert_counts(config, "num_local_experts", "num_experts_per_tok", 2)
+    bias = config.flag("attention_bias", False)
+    layer = qkv(sizes, bias=bias, out_bias=bias) + experts(
+        sizes.hidden,
+        config.count("intermediate_size"),
+        count,
+        selected,
+        prefix="block_sparse_moe.",
+        router="router.layer",
+    )
+    shared = config.count("shared_intermediate_size", 0, least=0)
+    if shared:
+        layer += (
+            Linear("shared_mlp.input_linear", sizes.hidden, 2 * shared),
+            Linear("shared_mlp.output_linear", shared, sizes.hidden),
+        )
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden,
+    )
+
+
+def phimoe(config: Config) -> Decoder:
+    """Phi-3.5 MoE: layer norms with biases."""
+    sizes = read_sizes(config, kv_heads=8)
+    count, selected = read_expert_counts(config, "num_local_experts", "num_experts_per_tok", 2)
+    bias = config.flag("attention_bias", False)
+    layer = qkv(sizes, bias=bias, out_bias=bias) + experts(
+        sizes.hidden,
+        config.count("intermediate_size"),
+        count,
+        selected,
+        prefix="block_sparse_moe.",
+        names=("w1", "w3", "w2"),
+    )
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes, config.optional_count("sliding_window")),
+        norms=4 * sizes.hidden,
+        final_norm=2 * sizes.hidden,
+        head_bias=config.flag("lm_head_bias", False),
+    )
+
+
+def glm4_moe(config: Config) -> Decoder:
+    """GLM-4.5 and 4.6: dense first layers, a shared expert after them."""
+    sizes = read_sizes(config, kv_heads=8)
+    count, selected = read_expert_counts(config, "n_routed_experts", "num_experts_per_tok", 8)
+    width = config.count("moe_intermediate_size")
+    attention = qkv(sizes, bias=config.flag("attention_bias", False))
+    sparse = (
+        attention
+        + experts(sizes.hidden, width, count, selected)
+        + gated_mlp(sizes.hidden, config.count("n_shared_experts", 1) * width, prefix="mlp.shared_experts.")
+    )
+    first_dense = config.count("first_k_dense_replace", 1, least=0)
+
+    def layer(index: int) -> Block:
+        if index >= first_dense:
+            return sparse
+        return attention + gated_mlp(sizes.hidden, config.count("intermediate_size"))
+
+    qk_norm = 2 * sizes.head_dim if config.flag("use_qk_norm", False) else 0
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=layer,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden + qk_norm,
+    )
+
+
+def deepseek(config: Config) -> Decoder:
+    """DeepSeek MoE 16B, the first: multi-head attention, dense first layers, shared experts after them."""
+    sizes = read_sizes(config)
+    bias = config.flag("attention_bias", False)
+    attention = qkv(sizes, bias=bias, out_bias=bias)
+    dense = attention + gated_mlp(sizes.hidden, config.count("intermediate_size"))
+    if config.get("n_routed_experts") is None:  # DeepSeek LLM 7B and 67B in this form
+        sparse = dense
+    else:
+        count, selected = read_expert_counts(config, "n_routed_experts", "num_experts_per_tok", None)
+        width = config.count("moe_intermediate_size")
+        sparse = attention + experts(sizes.hidden, width, count, selected)
+        if config.get("n_shared_experts") is not None:
+            shared = config.count("n_shared_experts") * width
+            sparse += gated_mlp(sizes.hidden, shared, prefix="mlp.shared_experts.")
+    first_dense = config.count("first_k_dense_replace", 0, least=0)
+    step = config.count("moe_layer_freq", 1)
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda index: sparse if index >= first_dense and index % step == 0 else dense,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden,
+    )
+
+
+def minimax_m2(config: Config) -> Decoder:
+    """MiniMax M2: norms over the whole width of queries and of keys."""
+    sizes = read_sizes(config, kv_heads=8, head_dim=128)
+    count, selected = read_expert_counts(config, "num_local_experts", "num_experts_per_tok", 8)
+    layer = qkv(sizes) + experts(
+        sizes.hidden,
+        config.count("intermediate_size"),
+        count,
+        selected,
+        prefix="block_sparse_moe.",
+        names=("w1", "w3", "w2"),
+    )
+    qk_norm = sizes.query_width + sizes.kv_width if config.flag("use_qk_norm", True) else 0
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden + qk_norm,
+    )
+
+
+def ernie4_5_moe(config: Config) -> Decoder:
+    """Ernie 4.5 MoE: dense first layers, shared experts after them; tied."""
+    sizes = read_sizes(config, kv_heads=4)
+    count, selected = read_expert_counts(config, "moe_num_experts", "moe_k", 6)
+    width = config.count("moe_intermediate_size")
+    bias = config.flag("use_bias", False)
+    attention = qkv(sizes, bias=bias, out_bias=bias)
+    sparse = attention + experts(sizes.hidden, width, count, selected)
+    shared = config.count("moe_num_shared_experts", 2, least=0)
+    if shared:
+        sparse += gated_mlp(sizes.hidden, shared * width, bias=bias, prefix="mlp.shared_experts.")
+    dense = attention + gated_mlp(sizes.hidden, config.count("intermediate_size"), bias=bias)
+    first = config.count("moe_layer_start_index", 1, least=0)
+    last = config.count("moe_layer_end_index", -1, least=-1)
+    last = sizes.layers - 1 if last == -1 else last
+    step = config.count("moe_layer_interval", 1)
+    sparse_layers = [first <= index <= last and (index + 1) % step == 0 for index in range(sizes.layers)]
+    plain = decoder(
+        config,
+        sizes,
+        tied=True,
+        layer=lambda index: sparse if sparse_layers[index] else dense,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden,
+        head_bias=bias,
+    )
+    # A sparse layer's router has a correction for each expert beside its weights.
+    layers = (
+        replace(layer, vectors=layer.vectors + (count if is_sparse else 0))
+        for layer, is_sparse in zip(plain.layers, sparse_layers, strict=True)
+    )
+    return replace(plain, layers=tuple(layers))
