@@ -1,4 +1,4 @@
-"""The independent check: parameter counts of every family against transformers' own models, on the meta device.
+"""The independent check: parameters of every family against transformers' models, on the meta device.
 
 Each config is given as a file would hold it: what is absent must take the same default here and there.
 """
