@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pytest_llmperf.arithmetic.architecture import Architecture
+from pytest_llmperf.arithmetic.energy import EnergySplit, energy_split
 from pytest_llmperf.arithmetic.hardware import Hardware
 from pytest_llmperf.arithmetic.roofline import (
-    EnergySplit,
     RooflineTime,
     critical_batch,
     decode_time,
-    energy_split,
     mbu,
     mfu,
     peak_matmul_flops,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from pytest_llmperf.arithmetic.architecture import Architecture
+from pytest_llmperf.arithmetic.energy import energy_split
 from pytest_llmperf.arithmetic.hardware import Hardware
 from pytest_llmperf.arithmetic.roofline import (
     critical_batch,
     decode_time,
-    energy_split,
     peak_matmul_flops,
     prefill_time,
 )
@@ -287,12 +288,13 @@ _PREFIXES = (
 
 def si(value: float, unit: str = "") -> str:
     """A number to four digits with its unit; parameters (no unit) in thousands, millions and billions."""
-    scale, prefix = next((pair for pair in _PREFIXES if abs(value) >= pair[0]), _PREFIXES[-1])
-    if value == 0:
-        scale, prefix = 1.0, ""
+    rounded = float(f"{value:.4g}")  # first, so that 999,999 is 1 M and not 1000 k
+    if rounded == 0:
+        return f"0 {unit}".rstrip()
+    scale, prefix = next((pair for pair in _PREFIXES if abs(rounded) >= pair[0]), _PREFIXES[-1])
     if not unit and prefix == "G":
         prefix = "B"
-    return f"{value / scale:.4g} {prefix}{unit}".rstrip()
+    return f"{rounded / scale:.4g} {prefix}{unit}".rstrip()
 
 
 def shorten(text: str, width: int) -> str:
@@ -302,8 +304,6 @@ def shorten(text: str, width: int) -> str:
 
 def wrap(label: str, texts: Sequence[str]) -> list[str]:
     """Texts under a label, in lines of at most 80 columns."""
-    import textwrap
-
     lines: list[str] = []
     for text in texts:
         lines += textwrap.wrap(

@@ -8,6 +8,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_llmperf.arithmetic import Architecture
+from pytest_llmperf.arithmetic.families.defaults import NESTED_DEFAULTS
+
+from .cases import EXPECTED, PUBLIC, config_of
 
 torch = pytest.importorskip("torch", reason="the independent check builds models with PyTorch")
 transformers = pytest.importorskip("transformers", reason="the independent check builds transformers' models")
@@ -304,11 +307,52 @@ def test_the_saved_form_of_a_config_agrees_too(model_type, keys):
 )
 def test_the_same_layers_slide(model_type, keys):
     config = transformers.AutoConfig.for_model(model_type, **keys)
-    types = getattr(config, "layer_types", None)
-    if types is None:
-        pytest.skip("this family has no list of layer types")
     window = getattr(config, "sliding_window", None) or None
+    types = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
     layers = Architecture.from_config({"model_type": model_type, **keys}).decoder.layers
     assert [layer.attention.window for layer in layers] == [
         window if name == "sliding_attention" else None for name in types
     ]
+
+
+FULL_SIZE = {name: case["config"] for name, case in PUBLIC.items()} | {
+    name: config_of(name) for name in EXPECTED
+}
+
+
+@pytest.mark.parametrize("name", sorted(FULL_SIZE))
+def test_a_published_model_agrees_exactly(name):
+    keys = dict(FULL_SIZE[name])
+    # The quantised form would need its own kernels, and has the parameters of the plain one.
+    keys.pop("quantization_config", None)
+    _, model = build(keys.pop("model_type"), keys)
+    assert Architecture.from_config(FULL_SIZE[name]).total_params == unique_params(model)
+
+
+@pytest.mark.parametrize("model_type", sorted(NESTED_DEFAULTS))
+def test_the_sizes_that_a_nested_config_may_leave_out(model_type):
+    config = transformers.CONFIG_MAPPING[model_type]()
+    assert NESTED_DEFAULTS[model_type] == {key: getattr(config, key) for key in NESTED_DEFAULTS[model_type]}
+
+
+@pytest.mark.parametrize(
+    ("outer", "text"),
+    [
+        ("gemma3", {"model_type": "gemma3_text", **LLAMA, "head_dim": 16}),
+        ("llava", {"model_type": "llama", **LLAMA}),
+        ("qwen2_5_vl", {"model_type": "qwen2_5_vl_text", **LLAMA}),
+        ("qwen2_vl", {"model_type": "qwen2_vl_text", **LLAMA, "num_key_value_heads": 4}),
+        ("qwen3_vl", {"model_type": "qwen3_vl_text", **LLAMA, **KV}),
+    ],
+)
+def test_the_language_model_of_a_multimodal_one_agrees(outer, text):
+    config = transformers.CONFIG_MAPPING[outer](text_config=text)
+    with torch.device("meta"):
+        model = transformers.AutoModelForImageTextToText.from_config(config)
+    visual = ("visual", "vision", "projector")
+    expected = sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if not any(part in name for part in visual)
+    )
+    assert Architecture.from_config({"model_type": outer, "text_config": text}).total_params == expected

@@ -241,3 +241,8 @@ def decoder(
         position_params=positions * sizes.hidden,
         vectors=vectors + (sizes.hidden if final_norm is None else final_norm),
     )
+
+
+def is_sparse_layer(index: int, dense: frozenset[int], step: int) -> bool:
+    """Whether a layer has experts: every ``step``-th, but for those listed as dense."""
+    return index not in dense and (index + 1) % step == 0

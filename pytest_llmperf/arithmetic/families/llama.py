@@ -72,12 +72,14 @@ def ministral3(config: Config) -> Decoder:
     )
 
 
-def qwen_windows(config: Config, layers: int, first_default: int = 28) -> tuple[int | None, ...]:
-    """Qwen 2 and 3 slide the layers from ``max_window_layers`` on, and only when told to."""
+def qwen_windows(
+    config: Config, layers: int, first_default: int = 28, *, every: bool = False
+) -> tuple[int | None, ...]:
+    """Qwen 2 and 3 slide only when told to: the layers from ``max_window_layers`` on, or every layer."""
     window = None
     if config.flag("use_sliding_window", False):
         window = config.optional_count("sliding_window") if "sliding_window" in config.values else 4096
-    first = config.count("max_window_layers", first_default, least=0)
+    first = 0 if every else config.count("max_window_layers", first_default, least=0)
     return windows(config, layers, lambda index: index >= first, window)
 
 
