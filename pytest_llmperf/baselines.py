@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_llmperf.errors import BaselineError
+from pytest_llmperf.files import write_atomically
 from pytest_llmperf.metrics import Summary
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "load",
     "slug",
     "store",
-    "write_atomically",
 ]
 
 SCHEMA_VERSION = 1
@@ -181,22 +179,6 @@ def store(path: Path, baseline: Baseline) -> None:
             f"The baseline {path} cannot be written ({error}).",
             remedy="Make the folder writable, or give another with --llmperf-baselines.",
         ) from None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write through a temporary file beside ``path`` and a rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".llmperf-", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def differing(baseline: Identity, current: Identity) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_llmperf.baselines import Identity
+from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.gate import Comparison, worst
 from pytest_llmperf.metrics import REGISTRY, Context, Summary, summarize
@@ -55,12 +56,12 @@ class Measurement:
 
     def wall_seconds(self) -> list[float]:
         """How long each repeat took from its first due time to its last token, over all launches."""
-        spans = []
-        for launch in self.launches:
-            for repeat in launch.repeats:
-                if done := repeat.completed:
-                    spans.append((max(r.last_ns for r in done) - min(r.due_ns for r in repeat.requests)) / 1e9)
-        return spans
+        return [
+            (max(r.last_ns for r in repeat.completed) - min(r.due_ns for r in repeat.requests)) / NS_PER_S
+            for launch in self.launches
+            for repeat in launch.repeats
+            if repeat.completed
+        ]
 
 
 def identity_of(

@@ -8,12 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_llmperf.arithmetic.config import Config, brief, language_model, read_config
-from pytest_llmperf.arithmetic.dtypes import canonical_dtype, dtype_bits
-from pytest_llmperf.arithmetic.families import FAMILIES
+from pytest_llmperf.arithmetic.config import Config, language_model, read_config
+from pytest_llmperf.arithmetic.dtypes import dtype_bits, known_dtype, read_dtype, served_dtype
+from pytest_llmperf.arithmetic.families import read_decoder
 from pytest_llmperf.arithmetic.quantization import Quantization, named_quantization, read_quantization
 from pytest_llmperf.arithmetic.weights import Weights
-from pytest_llmperf.errors import ArchitectureError
 
 if TYPE_CHECKING:
     from pytest_llmperf.arithmetic.structure import Decoder
@@ -56,18 +55,8 @@ class Architecture:
         """
         top = read_config(config)
         inner = language_model(top)
-        model_type = inner.text("model_type")
-        if model_type is None:
-            inner.fail("model_type", "is missing", "Add it: it says how to read all the other keys.")
-        family = FAMILIES.get(model_type)
-        if family is None:
-            inner.fail(
-                "model_type",
-                f"is {brief(model_type)}, an architecture that is not known",
-                f"Known are {', '.join(sorted(FAMILIES))}.",
-            )
-        decoder = family(inner)
-        dtype = _read_dtype(inner) or _read_dtype(top)
+        model_type, decoder = read_decoder(inner, top)
+        dtype = read_dtype(inner) or read_dtype(top)
         section = inner.section("quantization_config") or top.section("quantization_config")
         notes = []
         if inner.nested:
@@ -80,7 +69,7 @@ class Architecture:
             model_type=model_type,
             decoder=decoder,
             dtype=dtype,
-            compute_dtype=_served(dtype),
+            compute_dtype=served_dtype(dtype),
             quantization=read_quantization(section, inner.nested) if section is not None else None,
             notes=tuple(notes),
         )
@@ -98,7 +87,7 @@ class Architecture:
         Raises:
             ArchitectureError: The dtype or the quantisation is not known.
         """
-        served = self.compute_dtype if dtype == "auto" else _canonical(dtype)
+        served = self.compute_dtype if dtype == "auto" else known_dtype(dtype)
         method = self.quantization
         if isinstance(quantization, str):
             # An engine told the checkpoint's own method (vllm: quantization="awq") quantises nothing anew.
@@ -175,7 +164,7 @@ class Architecture:
     def _weights(self, dtype: str | None, own: str) -> Weights:
         if dtype is None:
             return Weights(self.decoder, self.quantization, dtype_bits(own))
-        return Weights(self.decoder, None, dtype_bits(_canonical(dtype)))
+        return Weights(self.decoder, None, dtype_bits(known_dtype(dtype)))
 
     def kv_bytes_per_token(self, dtype: str | None = None, *, tensor_parallel: int = 1) -> int:
         """Bytes that the KV cache of one sequence grows by with a token, while no sliding window is full.
@@ -231,7 +220,7 @@ class Architecture:
         return elements * self._kv_bits(dtype) / 8
 
     def _kv_bits(self, dtype: str | None) -> int:
-        return dtype_bits(self.compute_dtype if dtype is None or dtype == "auto" else _canonical(dtype))
+        return dtype_bits(self.compute_dtype if dtype is None or dtype == "auto" else known_dtype(dtype))
 
     def decode_weight_bytes(self, batch: float, dtype: str | None = None) -> int:
         """Bytes of weights that one decode step reads.
@@ -327,31 +316,6 @@ class Architecture:
             for layer in self.decoder.layers
         )
         return (self.weight_flops_per_token - head) * prompt_len + head + attention
-
-
-def _read_dtype(config: Config) -> str | None:
-    for key in ("dtype", "torch_dtype"):
-        name = config.text(key)
-        if name is not None and name != "auto":
-            canonical = canonical_dtype(name)
-            if canonical is None:
-                config.fail(key, f"is {brief(name)}, a dtype that is not known")
-            return canonical
-    return None
-
-
-def _served(dtype: str | None) -> str:
-    """The dtype that vLLM serves a checkpoint in unless told otherwise: 32-bit and unnamed in 16 bits."""
-    return dtype if dtype in ("float16", "bfloat16") else "bfloat16"
-
-
-def _canonical(dtype: str) -> str:
-    canonical = canonical_dtype(dtype)
-    if canonical is None:
-        raise ArchitectureError(
-            f"The dtype {brief(dtype)} is not known.", remedy="Use float32, float16, bfloat16, fp8 or int8."
-        )
-    return canonical
 
 
 def _check_least(name: str, value: float, least: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pytest_llmperf.arithmetic.config import Config, brief
+from pytest_llmperf.errors import ArchitectureError
+
 _BITS = {
     "float64": 64,
     "float32": 32,
@@ -57,3 +60,34 @@ def canonical_dtype(name: str) -> str | None:
 def dtype_bits(canonical: str) -> int:
     """Bits that one element of a canonical dtype takes in memory."""
     return _BITS[canonical]
+
+
+def known_dtype(name: str) -> str:
+    """The canonical name of a dtype.
+
+    Raises:
+        ArchitectureError: It is not known.
+    """
+    canonical = canonical_dtype(name)
+    if canonical is None:
+        raise ArchitectureError(
+            f"The dtype {brief(name)} is not known.", remedy="Use float32, float16, bfloat16, fp8 or int8."
+        )
+    return canonical
+
+
+def read_dtype(config: Config) -> str | None:
+    """The dtype that a config gives its checkpoint, under its new or its old key."""
+    for key in ("dtype", "torch_dtype"):
+        name = config.text(key)
+        if name is not None and name != "auto":
+            canonical = canonical_dtype(name)
+            if canonical is None:
+                config.fail(key, f"is {brief(name)}, a dtype that is not known")
+            return canonical
+    return None
+
+
+def served_dtype(stored: str | None) -> str:
+    """The dtype that vLLM serves a checkpoint in unless told otherwise: 32-bit and unnamed in 16 bits."""
+    return stored if stored in ("float16", "bfloat16") else "bfloat16"

@@ -23,7 +23,8 @@ class DataSheet:
         bandwidth: Peak memory bandwidth in bytes/s.
         memory: Memory in bytes, as the data sheet rounds it.
         power_limit: Default power limit in watts.
-        sm_clock: Clock in Hz at which the rates hold: the boost clock of the data sheet.
+        sm_clock: Clock in Hz at which the rates hold: the boost clock, or where no document gives it the
+            clock that the rate and the number of multiprocessors imply.
         source: The document.
     """
 
@@ -254,7 +255,7 @@ DATA_SHEETS: tuple[DataSheet, ...] = (
         8e12,
         180e9,
         1000,
-        1.965e9,
+        1.856e9,
         "NVIDIA DGX B200 data sheet, an eighth of the system, halved from the rates with sparsity",
     ),
     DataSheet(

@@ -51,9 +51,9 @@ class Hardware:
                 f"The peaks of {brief(name)} are not known.",
                 remedy=(
                     "Add a line with the figures of its data sheet to DATA_SHEETS in"
-                    f" pytest_llmperf/arithmetic/gpus.py: DataSheet(({name!r},), _rates(half=<dense TFLOP/s>,"
-                    " float32=<TFLOP/s>), <bandwidth in B/s>, <memory in B>, <power limit in W>,"
-                    ' <boost clock in Hz>, "<data sheet>").'
+                    f" pytest_llmperf/arithmetic/gpus.py: DataSheet(({brief(name)},),"
+                    " _rates(half=<dense TFLOP/s>, float32=<TFLOP/s>), <bandwidth in B/s>, <memory in B>,"
+                    ' <power limit in W>, <boost clock in Hz>, "<data sheet>").'
                 ),
             )
         return cls(

@@ -11,9 +11,10 @@ on, never clipped.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from pytest_llmperf.arithmetic.checks import check_not_negative, check_positive
 
 if TYPE_CHECKING:
     from pytest_llmperf.arithmetic.architecture import Architecture
@@ -33,8 +34,8 @@ def mbu(weight_bytes: float, kv_bytes: float, tpot: float, peak_bandwidth: float
         peak_bandwidth: Of one GPU, in bytes/s.
         gpus: GPUs over which the model is spread.
     """
-    _check(weight_bytes=weight_bytes, kv_bytes=kv_bytes)
-    _check_positive(tpot=tpot, peak_bandwidth=peak_bandwidth, gpus=gpus)
+    check_not_negative(weight_bytes=weight_bytes, kv_bytes=kv_bytes)
+    check_positive(tpot=tpot, peak_bandwidth=peak_bandwidth, gpus=gpus)
     return (weight_bytes + kv_bytes) / tpot / (peak_bandwidth * gpus)
 
 
@@ -47,8 +48,8 @@ def mfu(flops_per_token: float, tokens_per_second: float, peak_flops: float, *, 
         peak_flops: Of one GPU at the clock it runs at, see :meth:`Hardware.peak_flops`.
         gpus: GPUs over which the model is spread.
     """
-    _check(flops_per_token=flops_per_token, tokens_per_second=tokens_per_second)
-    _check_positive(peak_flops=peak_flops, gpus=gpus)
+    check_not_negative(flops_per_token=flops_per_token, tokens_per_second=tokens_per_second)
+    check_positive(peak_flops=peak_flops, gpus=gpus)
     return flops_per_token * tokens_per_second / (peak_flops * gpus)
 
 
@@ -91,8 +92,8 @@ def roofline_time(
         peak_bandwidth: Of one GPU, in bytes/s.
         gpus: GPUs that share the work evenly.
     """
-    _check(flops=flops, bytes_moved=bytes_moved)
-    _check_positive(peak_flops=peak_flops, peak_bandwidth=peak_bandwidth, gpus=gpus)
+    check_not_negative(flops=flops, bytes_moved=bytes_moved)
+    check_positive(peak_flops=peak_flops, peak_bandwidth=peak_bandwidth, gpus=gpus)
     return RooflineTime(flops, bytes_moved, flops / (peak_flops * gpus), bytes_moved / (peak_bandwidth * gpus))
 
 
@@ -104,8 +105,8 @@ def roofline_efficiency(allowed: RooflineTime | float, measured: float) -> float
         measured: The time in seconds: TPOT of a decode, TTFT of a prefill.
     """
     seconds = allowed.seconds if isinstance(allowed, RooflineTime) else allowed
-    _check(allowed=seconds)
-    _check_positive(measured=measured)
+    check_not_negative(allowed=seconds)
+    check_positive(measured=measured)
     return seconds / measured
 
 
@@ -169,7 +170,7 @@ def decode_time(
         kv_dtype: Dtype of the KV cache, when it is not the model's.
         sm_clock_hz: The SM clock that the GPUs are locked at, in Hz.
     """
-    _check_positive(batch=batch)
+    check_positive(batch=batch)
     last = input_len + output_len
     cache = architecture.mean_kv_bytes(input_len, last, kv_dtype, tensor_parallel=gpus)
     return roofline_time(
@@ -206,7 +207,7 @@ def prefill_time(
         kv_dtype: Dtype of the KV cache, when it is not the model's.
         sm_clock_hz: The SM clock that the GPUs are locked at, in Hz.
     """
-    _check_positive(batch=batch, prompt_len=prompt_len)
+    check_positive(batch=batch, prompt_len=prompt_len)
     cache = architecture.kv_bytes(prompt_len, kv_dtype, tensor_parallel=gpus)
     return roofline_time(
         flops=batch * architecture.prefill_flops(prompt_len),
@@ -265,50 +266,3 @@ def critical_batch(
         middle = (low + high) / 2
         low, high = (middle, high) if surplus(middle) < 0 else (low, middle)
     return high
-
-
-@dataclass(frozen=True, slots=True)
-class EnergySplit:
-    """An energy, split by what the bytes were moved for. In joules.
-
-    Args:
-        weight_j: Weights (E_weight).
-        kv_j: KV cache (E_kv).
-        activation_j: Activations (E_act).
-    """
-
-    weight_j: float
-    kv_j: float
-    activation_j: float
-
-
-def energy_split(energy_j: float, *, weight_bytes: float, kv_bytes: float, activation_bytes: float) -> EnergySplit:
-    """Split an energy into E_weight, E_kv and E_act, in proportion to the bytes moved.
-
-    A model, not a measurement: it takes a byte to cost the same whatever it belongs to, and computing to cost
-    nothing of its own, which is near the truth for a decode at small batches.
-
-    Args:
-        energy_j: The energy in joules.
-        weight_bytes: Bytes of weights moved.
-        kv_bytes: Bytes of KV cache moved.
-        activation_bytes: Bytes of activations moved, see :meth:`Architecture.activation_bytes`.
-    """
-    _check(energy_j=energy_j, weight_bytes=weight_bytes, kv_bytes=kv_bytes, activation_bytes=activation_bytes)
-    total = weight_bytes + kv_bytes + activation_bytes
-    _check_positive(bytes_moved=total)
-    return EnergySplit(
-        energy_j * weight_bytes / total, energy_j * kv_bytes / total, energy_j * activation_bytes / total
-    )
-
-
-def _check(**values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a number of 0 or more, not {value}")
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a number above 0, not {value}")

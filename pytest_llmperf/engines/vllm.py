@@ -9,13 +9,11 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import platform
 import re
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from pytest_llmperf.clock import NS_PER_S, MonotonicClock
@@ -23,6 +21,7 @@ from pytest_llmperf.engines import Chunk, EngineInfo, Request
 from pytest_llmperf.engines.logs import EngineLog, root_cause
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.errors import EngineError, OptionError, RequestError
+from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest
 from pytest_llmperf.trace import EngineStamps
 
@@ -135,7 +134,7 @@ class VllmEngine:
         return EngineInfo(
             kind="vllm",
             version=str(vllm.__version__),
-            device=_gpu_name() if on_gpu else _cpu_name(),
+            device=_gpu_name() if on_gpu else cpu_name(),
             device_count=world if on_gpu else 1,
             simulated=False,
             model=self._spec.model.name,
@@ -260,14 +259,6 @@ def _gpu_name() -> str:
     from vllm.platforms import current_platform
 
     return str(current_platform.get_device_name())
-
-
-def _cpu_name() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _end_processes(mark: str) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Board", "boards", "visible_boards"]
+__all__ = ["Board", "boards", "cuda_version", "visible_boards"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,15 @@ def visible_boards() -> list[Board]:
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1"):
         return []
     return boards()
+
+
+def cuda_version() -> str | None:
+    """The CUDA version that the driver supports, such as ``"13.0"``; ``None`` without a driver."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return None
+        number = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+        return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _board(nvml: Any, index: int, driver: str) -> Board:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Block = tuple[Linear, ...]
 
+MAX_EXPERTS = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -141,13 +143,25 @@ def experts(
     )
 
 
+# Saving a config can swap a family's own names for these, and back.
+_COUNT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_SELECTED_KEYS = ("num_experts_per_tok", "moe_k")
+
+
 def read_expert_counts(config: Config, count_key: str, selected_key: str, selected: int | None) -> tuple[int, int]:
     """How many experts a layer has, and how many of them a token uses."""
-    count = config.count(count_key)
+    count_key = first_present(config, count_key, *_COUNT_KEYS)
+    selected_key = first_present(config, selected_key, *_SELECTED_KEYS)
+    count = config.count(count_key, most=MAX_EXPERTS)
     used = config.count(selected_key, selected)
     if used > count:
         config.fail(selected_key, f"({used}) is more than the {count} of `{count_key}`")
     return count, used
+
+
+def first_present(config: Config, *keys: str) -> str:
+    """The one of a key's names that a config uses, or else the first."""
+    return next((key for key in keys if config.get(key) is not None), keys[0])
 
 
 def grouped_query(sizes: Sizes, window: int | None = None) -> Attention:
@@ -222,3 +236,8 @@ def decoder(
         position_params=positions * sizes.hidden,
         vectors=vectors + (sizes.hidden if final_norm is None else final_norm),
     )
+
+
+def is_sparse_layer(index: int, dense: frozenset[int], step: int) -> bool:
+    """Whether a layer has experts: every ``step``-th, but for those listed as dense."""
+    return index not in dense and (index + 1) % step == 0

@@ -1,4 +1,4 @@
-"""Mixtures of experts with a cache of keys and values."""
+"""Mixtures of experts in every layer, or in every so many, with a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pytest_llmperf.arithmetic.families.blocks import (
     experts,
     gated_mlp,
     grouped_query,
+    is_sparse_layer,
     qkv,
     read_expert_counts,
     read_sizes,
@@ -44,48 +45,18 @@ def mixtral(config: Config) -> Decoder:
     )
 
 
-def _is_sparse(index: int, dense: frozenset[int], step: int) -> bool:
-    return index not in dense and (index + 1) % step == 0
-
-
-def qwen2_moe(config: Config) -> Decoder:
-    """Qwen 1.5 and 2 MoE: a gated shared expert beside the routed ones."""
-    sizes = read_sizes(config, kv_heads=16)
-    count, selected = read_expert_counts(config, "num_experts", "num_experts_per_tok", 4)
-    attention = qkv(sizes, bias=config.flag("qkv_bias", True))
-    sparse = (
-        attention
-        + experts(sizes.hidden, config.count("moe_intermediate_size"), count, selected)
-        + gated_mlp(sizes.hidden, config.count("shared_expert_intermediate_size"), prefix="mlp.shared_expert.")
-        + (Linear("mlp.shared_expert_gate", sizes.hidden, 1, router=True),)
-    )
-    dense_layers = frozenset(config.counts("mlp_only_layers") or ())
-    step = config.count("decoder_sparse_step", 1)
-
-    def layer(index: int) -> Block:
-        if _is_sparse(index, dense_layers, step):
-            return sparse
-        return attention + gated_mlp(sizes.hidden, config.count("intermediate_size"))
-
-    # Unlike its dense sibling, this family slides every other one of the layers below max_window_layers.
-    window = None
-    if config.flag("use_sliding_window", False):
-        window = config.optional_count("sliding_window") if "sliding_window" in config.values else 4096
-    last = config.count("max_window_layers", 28, least=0)
-    spans = windows(config, sizes.layers, lambda index: index % 2 == 0 and index < last, window)
-    return decoder(
-        config,
-        sizes,
-        tied=False,
-        layer=layer,
-        attention=[grouped_query(sizes, span) for span in spans],
-        norms=2 * sizes.hidden,
-    )
-
-
 def qwen3_moe(config: Config) -> Decoder:
     """Qwen 3 MoE: norms of queries and keys, no shared expert."""
-    sizes = read_sizes(config, kv_heads=4)
+    return _qwen3_moe(config, kv_heads=4)
+
+
+def qwen3_vl_moe(config: Config) -> Decoder:
+    """The language model of Qwen 3 VL MoE: Qwen 3 MoE with other defaults."""
+    return _qwen3_moe(config, kv_heads=16)
+
+
+def _qwen3_moe(config: Config, *, kv_heads: int) -> Decoder:
+    sizes = read_sizes(config, kv_heads=kv_heads)
     count, selected = read_expert_counts(config, "num_experts", "num_experts_per_tok", 8)
     bias = config.flag("attention_bias", False)
     attention = qkv(sizes, bias=bias, out_bias=bias)
@@ -94,7 +65,7 @@ def qwen3_moe(config: Config) -> Decoder:
     step = config.count("decoder_sparse_step", 1)
 
     def layer(index: int) -> Block:
-        if _is_sparse(index, dense_layers, step):
+        if is_sparse_layer(index, dense_layers, step):
             return sparse
         return attention + gated_mlp(sizes.hidden, config.count("intermediate_size"))
 
@@ -103,7 +74,7 @@ def qwen3_moe(config: Config) -> Decoder:
         sizes,
         tied=False,
         layer=layer,
-        attention=[grouped_query(sizes, span) for span in qwen_windows(config, sizes.layers)],
+        attention=[grouped_query(sizes, span) for span in qwen_windows(config, sizes.layers, every=True)],
         norms=2 * sizes.hidden + 2 * sizes.head_dim,
     )
 
@@ -129,4 +100,99 @@ def gpt_oss(config: Config) -> Decoder:
         layer=lambda _: layer,
         attention=[grouped_query(sizes, span) for span in spans],
         norms=2 * sizes.hidden + sizes.heads,
+    )
+
+
+def olmoe(config: Config) -> Decoder:
+    """OLMoE: norms over the whole width of queries and of keys."""
+    sizes = read_sizes(config)
+    count, selected = read_expert_counts(config, "num_experts", "num_experts_per_tok", 8)
+    bias = config.flag("attention_bias", False)
+    layer = qkv(sizes, bias=bias, out_bias=bias) + experts(
+        sizes.hidden, config.count("intermediate_size"), count, selected
+    )
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden + sizes.query_width + sizes.kv_width,
+    )
+
+
+def granitemoe(config: Config) -> Decoder:
+    """Granite 3 MoE, with a shared expert where ``shared_intermediate_size`` gives it a width."""
+    sizes = read_sizes(config)
+    count, selected = read_expert_counts(config, "num_local_experts", "num_experts_per_tok", 2)
+    bias = config.flag("attention_bias", False)
+    layer = qkv(sizes, bias=bias, out_bias=bias) + experts(
+        sizes.hidden,
+        config.count("intermediate_size"),
+        count,
+        selected,
+        prefix="block_sparse_moe.",
+        router="router.layer",
+    )
+    shared = config.count("shared_intermediate_size", 0, least=0)
+    if shared:
+        layer += (
+            Linear("shared_mlp.input_linear", sizes.hidden, 2 * shared),
+            Linear("shared_mlp.output_linear", shared, sizes.hidden),
+        )
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden,
+    )
+
+
+def phimoe(config: Config) -> Decoder:
+    """Phi-3.5 MoE: layer norms with biases."""
+    sizes = read_sizes(config, kv_heads=8)
+    count, selected = read_expert_counts(config, "num_local_experts", "num_experts_per_tok", 2)
+    bias = config.flag("attention_bias", False)
+    layer = qkv(sizes, bias=bias, out_bias=bias) + experts(
+        sizes.hidden,
+        config.count("intermediate_size"),
+        count,
+        selected,
+        prefix="block_sparse_moe.",
+        names=("w1", "w3", "w2"),
+    )
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes, config.optional_count("sliding_window")),
+        norms=4 * sizes.hidden,
+        final_norm=2 * sizes.hidden,
+        head_bias=config.flag("lm_head_bias", False),
+    )
+
+
+def minimax_m2(config: Config) -> Decoder:
+    """MiniMax M2: norms over the whole width of queries and of keys."""
+    sizes = read_sizes(config, kv_heads=8, head_dim=128)
+    count, selected = read_expert_counts(config, "num_local_experts", "num_experts_per_tok", 8)
+    layer = qkv(sizes) + experts(
+        sizes.hidden,
+        config.count("intermediate_size"),
+        count,
+        selected,
+        prefix="block_sparse_moe.",
+        names=("w1", "w3", "w2"),
+    )
+    qk_norm = sizes.query_width + sizes.kv_width if config.flag("use_qk_norm", True) else 0
+    return decoder(
+        config,
+        sizes,
+        tied=False,
+        layer=lambda _: layer,
+        attention=grouped_query(sizes),
+        norms=2 * sizes.hidden + qk_norm,
     )

@@ -1,0 +1,123 @@
+"""pytest hooks: thin, no measuring.
+
+Nothing heavy is imported here: every pytest session of every user with the plugin installed loads this module,
+and few have a performance test in it. The session's state is made at collection, when the first is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from pytest_llmperf.errors import LlmperfError
+from pytest_llmperf.options import MARKER, add_options
+from pytest_llmperf.plugin.fixtures import NoBenchmark, llm_engine, llm_model, llmperf, uses_llmperf
+from pytest_llmperf.plugin.keys import RECORDER, SESSION
+from pytest_llmperf.plugin.recorder import Recorder
+from pytest_llmperf.plugin.rounds import run_again, run_in_rounds
+
+__all__ = ["llm_engine", "llm_model", "llmperf"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker, and refuse what cannot be done."""
+    config.addinivalue_line("markers", MARKER)
+    if config.getoption("--gpu-clock") is not None:
+        raise pytest.UsageError(
+            "--gpu-clock: this version cannot lock a clock yet, and will not pretend to. Lock it with "
+            "`sudo nvidia-smi -lgc MHZ` before the run, undo it with `sudo nvidia-smi -rgc`, and leave the option out."
+        )
+    if not config.pluginmanager.hasplugin("benchmark"):
+        config.pluginmanager.register(NoBenchmark(), "llmperf-no-benchmark")
+    config.stash[RECORDER] = recorder = Recorder(config)
+    config.pluginmanager.register(recorder, "llmperf-recorder")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which run it belongs to."""
+    node.workerinput["llmperf"] = node.config.stash[RECORDER].for_worker()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Set the session up when there is a performance test, and order these by engine."""
+    if not any(uses_llmperf(item) for item in items):
+        return
+    from pytest_llmperf.plugin.session import LlmperfSession
+
+    try:
+        session = LlmperfSession(config, config.stash[RECORDER])
+        session.arrange(items)
+    except LlmperfError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[SESSION] = session
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """Say in the header which engine measures, and why."""
+    session = config.stash.get(SESSION, None)
+    return [] if session is None else session.header()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a performance test until its verdict is reached; leave every other test alone."""
+    session = item.config.stash.get(SESSION, None)
+    if session is None or not uses_llmperf(item):
+        return None
+    return run_in_rounds(session, item, nextitem)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
+    """After the first pass, launch again for the tests that are not decided yet."""
+    result = yield
+    ours = session.config.stash.get(SESSION, None)
+    if ours is not None:
+        run_again(ours, session)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Store the baselines of a test once its own assertions have held."""
+    result = yield
+    session = item.config.stash.get(SESSION, None)
+    if session is not None:
+        session.store_baselines(item)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Mark a test that needs another launch, and hang the records on the report."""
+    report = yield
+    session = item.config.stash.get(SESSION, None)
+    if session is not None and uses_llmperf(item):
+        session.complete_report(item, call, report)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Close the engine."""
+    ours = session.config.stash.get(SESSION, None)
+    if ours is not None:
+        ours.close()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close the engine, whatever happened before."""
+    session = config.stash.get(SESSION, None)
+    if session is not None:
+        session.close()

@@ -1,0 +1,126 @@
+"""What the ``llmperf`` fixture gives a test: measure, gate, and the numbers for its own assertions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_llmperf.errors import WorkloadError
+from pytest_llmperf.gate import PASSING, Comparison, worst
+from pytest_llmperf.metrics import Summary
+from pytest_llmperf.plugin.replay import replay
+from pytest_llmperf.plugin.session import LlmperfSession, TestState
+from pytest_llmperf.recording import Measurement, record_of
+from pytest_llmperf.report.terminal import failure_paragraph
+from pytest_llmperf.workload import Workload
+
+__all__ = ["Llmperf", "MeasuredRun"]
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """What was measured, for assertions of the test's own.
+
+    Attributes:
+        metrics: By name, as attributes: ``run.metrics.tpot.value`` in SI units, ``None`` when not measured.
+        verdict: The gate's; ``"measured"`` when nothing was gated.
+        record: The test's record as it will stand in results.json.
+        measurement: Every trace of every launch.
+    """
+
+    metrics: SimpleNamespace
+    verdict: str
+    record: Mapping[str, Any]
+    measurement: Measurement
+
+
+class Llmperf:
+    """The fixture's value; belongs to one test."""
+
+    def __init__(self, session: LlmperfSession, item: pytest.Item, state: TestState, benchmark: Any) -> None:
+        self._session = session
+        self._item = item
+        self._state = state
+        self._benchmark = benchmark
+        self._named: set[str] = set()
+
+    def check(self, workload: Workload, *, name: str | None = None) -> MeasuredRun:
+        """Measure a workload and gate it against the stored baseline.
+
+        With ``--llmperf-save`` nothing is gated; the baseline is stored when the test has passed.
+
+        Args:
+            workload: What to send and when.
+            name: Tells a second measurement in the same test from the first.
+
+        Raises:
+            pytest.fail.Exception: the verdict is not one with which a test passes.
+            WorkloadError: the model cannot serve the workload, or the name was used twice.
+            EngineError: the engine did not start, or died.
+        """
+        measurement, summaries = self._measure(workload, name)
+        if self._session.options.save:
+            record = record_of(measurement, summaries, None)
+            run = self._finish(measurement, summaries, record)
+            if measurement.invalid:
+                pytest.fail(failure_paragraph(record), pytrace=False)
+            self._session.stage_baseline(self._state, measurement, summaries)
+            return run
+        comparisons, differing = self._session.gate(self._item, measurement, summaries)
+        record = record_of(measurement, summaries, comparisons, incomparable=differing)
+        run = self._finish(measurement, summaries, record)
+        if measurement.invalid or not self._passes(comparisons):
+            pytest.fail(failure_paragraph(record), pytrace=False)
+        return run
+
+    def measure(self, workload: Workload, *, name: str | None = None) -> MeasuredRun:
+        """Measure a workload without gating it.
+
+        Raises:
+            pytest.fail.Exception: the measurement itself cannot be trusted.
+            WorkloadError: the model cannot serve the workload, or the name was used twice.
+            EngineError: the engine did not start, or died.
+        """
+        measurement, summaries = self._measure(workload, name)
+        record = record_of(measurement, summaries, None)
+        run = self._finish(measurement, summaries, record)
+        if measurement.invalid:
+            pytest.fail(failure_paragraph(record), pytrace=False)
+        return run
+
+    def _measure(self, workload: Workload, name: str | None) -> tuple[Measurement, dict[str, Summary]]:
+        if not isinstance(workload, Workload):
+            raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
+        test = self._item.nodeid if name is None else f"{self._item.nodeid}#{name}"
+        if test in self._named:
+            raise WorkloadError(
+                "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
+            )
+        self._named.add(test)
+        return self._session.measure(self._item, self._state, test, workload, self._benchmark)
+
+    def _finish(
+        self, measurement: Measurement, summaries: Mapping[str, Summary], record: dict[str, Any]
+    ) -> MeasuredRun:
+        self._session.keep(self._state, record)
+        values = {name: metric["value"] for name, metric in record["metrics"].items()}
+        if len(self._named) == 1:
+            replay(
+                self._benchmark,
+                self._session.replay_clock,
+                measurement.wall_seconds(),
+                {"llmperf": values, "verdict": record["verdict"], "launches": len(measurement.launches)},
+            )
+        return MeasuredRun(SimpleNamespace(**summaries), record["verdict"], record, measurement)
+
+    def _passes(self, comparisons: list[Comparison]) -> bool:
+        verdicts = [c.verdict for c in comparisons]
+        if all(v == "not-applicable" for v in verdicts):
+            return False  # nothing compared is never passed
+        if worst(verdicts) == "inconclusive":
+            return self._session.options.inconclusive == "warn"
+        return worst(verdicts) in PASSING

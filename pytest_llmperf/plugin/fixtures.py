@@ -1,0 +1,51 @@
+"""The fixtures of the plugin, each usable alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_llmperf.plugin.keys import SESSION, STATE
+
+if TYPE_CHECKING:
+    from pytest_llmperf.engines.pool import RunningEngine
+    from pytest_llmperf.models import Model
+    from pytest_llmperf.plugin.checking import Llmperf
+
+__all__ = ["NoBenchmark", "llm_engine", "llm_model", "llmperf", "uses_llmperf"]
+
+
+def uses_llmperf(item: pytest.Item) -> bool:
+    """Whether a test asks for one of the fixtures that need an engine."""
+    return not {"llmperf", "llm_engine", "llm_model"}.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture
+def llm_model(request: pytest.FixtureRequest) -> Model:
+    """The model of this test: from the marker, else ``--llmperf-model``, else the default of the engine."""
+    return request.config.stash[SESSION].state(request.node).spec.model
+
+
+@pytest.fixture
+def llm_engine(request: pytest.FixtureRequest) -> RunningEngine:
+    """The engine of this test, running; shared by all tests with the same model and engine arguments."""
+    session = request.config.stash[SESSION]
+    return session.engine(request.node)
+
+
+@pytest.fixture
+def llmperf(request: pytest.FixtureRequest, benchmark: Any) -> Llmperf:
+    """Measures a workload and gates it: ``run = llmperf.check(Workload(...))``."""
+    from pytest_llmperf.plugin.checking import Llmperf
+
+    return Llmperf(request.config.stash[SESSION], request.node, request.node.stash[STATE], benchmark)
+
+
+class NoBenchmark:
+    """Stands in for pytest-benchmark when it is switched off with ``-p no:benchmark``."""
+
+    @pytest.fixture
+    def benchmark(self) -> None:
+        """Nothing to record with."""
+        return

@@ -1,0 +1,74 @@
+"""One line on a terminal that says what is under way and how long it may still take; silent elsewhere."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """A line that is rewritten in place.
+
+    Args:
+        config: For the terminal reporter and the capture manager.
+        launches: Engine launches per test, for the time left.
+    """
+
+    def __init__(self, config: pytest.Config, launches: int) -> None:
+        self._reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self._shown = self._reporter is not None and self._reporter.isatty and config.get_verbosity() >= 0
+        self._launches = launches
+        self._durations: list[float] = []
+        self._tests = 0
+        self._began = time.monotonic()
+        self._visible = False
+
+    def expect(self, tests: int) -> None:
+        """Say how many tests there are."""
+        self._tests = tests
+
+    def begin(self) -> None:
+        """A test's launch begins."""
+        self._began = time.monotonic()
+
+    def done(self) -> None:
+        """A test's launch is over: one more to judge the time left by."""
+        self._durations.append(time.monotonic() - self._began)
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if not self._shown:
+            return
+        left = self._left()
+        self._write(f"llmperf: {text}" + (f"  (about {left} left)" if left else ""))
+
+    def clear(self) -> None:
+        """Take the line away before something else is printed."""
+        if self._visible:
+            self._write("")
+            self._visible = False
+
+    def _write(self, text: str) -> None:
+        width = self._reporter._tw.fullwidth - 1
+        with self._capture.global_and_fixture_disabled():
+            if not self._visible:
+                self._reporter.ensure_newline()
+                self._visible = True
+            self._reporter.rewrite(text[:width], erase=True)
+            if not text:
+                self._reporter.rewrite("")
+            self._reporter.flush()
+
+    def _left(self) -> str | None:
+        if not self._durations:
+            return None
+        units = max(0, self._tests * self._launches - len(self._durations))
+        seconds = round(statistics.mean(self._durations) * units)
+        return f"{seconds // 60}:{seconds % 60:02d}" if seconds else None

@@ -1,0 +1,137 @@
+"""Collects the records of a run, from this process or from xdist's workers, and writes the report.
+
+What is measured is journaled at once, one line a record, so that a run that is killed loses nothing:
+``python -m pytest_llmperf report DIR`` makes the report from the journal. A run that ends writes results.json
+and removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+    from pytest_llmperf.report.results import Results
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """One a process; only the one outside xdist's workers writes the report.
+
+    Args:
+        config: pytest's.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        inherited = getattr(config, "workerinput", {}).get("llmperf")
+        now = datetime.now(UTC)
+        self._started_at = now.isoformat(timespec="seconds")
+        self._in_worker = hasattr(config, "workerinput")
+        self.worker = f"{config.workerinput['workerid']}-" if self._in_worker else ""  # type: ignore[attr-defined]
+        self.run_id = inherited["run_id"] if inherited else f"{now:%Y%m%d-%H%M%S}-{os.getpid()}"
+        self.folder = Path(inherited["folder"]) if inherited else self._folder()
+        self.saved = 0
+        self._records: list[dict[str, Any]] = []
+        self._results: Results | None = None
+        self._journaling = False
+
+    def _folder(self) -> Path:
+        given = self._config.getoption("--llmperf-report")
+        if given is not None:
+            return self._config.invocation_params.dir / str(given)
+        return self._config.rootpath / "reports" / self.run_id
+
+    def for_worker(self) -> dict[str, str]:
+        """What an xdist worker has to know."""
+        return {"run_id": self.run_id, "folder": str(self.folder)}
+
+    def journal(self, record: dict[str, Any]) -> None:
+        """Keep a record, final or not, against the death of this process."""
+        path = self.folder / f"journal{'-' if self.worker else ''}{self.worker.rstrip('-')}.jsonl"
+        if not self._journaling:
+            self._journaling = True
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # An earlier run's journal in the same folder is not ours to continue.
+            path.write_text(json.dumps({"run": self._run(), "environment": self._environment()}) + "\n", "utf-8")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def write_traces(self, test: str, lines: list[str]) -> None:
+        """Append the traces of one launch."""
+        from pytest_llmperf.baselines import slug
+
+        path = self.folder / "traces" / f"{slug(test)}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the records that hang on a report."""
+        if not self._in_worker:
+            self._records += getattr(report, "llmperf", [])
+
+    def _run(self) -> dict[str, Any]:
+        from pytest_llmperf import __version__
+        from pytest_llmperf.machine import repository
+
+        commit, dirty = repository(self._config.rootpath)
+        return {
+            "id": self.run_id,
+            "started_at": self._started_at,
+            "command": shlex.join(["pytest", *map(str, self._config.invocation_params.args)]),
+            "commit": commit,
+            "dirty": dirty,
+            "plugin_version": __version__,
+        }
+
+    def _environment(self) -> dict[str, Any]:
+        from pytest_llmperf.gpu.nvml import cuda_version, visible_boards
+        from pytest_llmperf.machine import environment
+
+        return environment(visible_boards(), cuda_version())
+
+    def provenance(self) -> dict[str, Any]:
+        """What a baseline should remember of the run that made it."""
+        run = self._run()
+        return {"commit": run["commit"], "dirty": run["dirty"], "plugin_version": run["plugin_version"],
+                "python": sys.version.split()[0]}  # fmt: skip
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write results.json and the page."""
+        if self._in_worker or not self._records:
+            return
+        from pytest_llmperf.report.results import Results
+        from pytest_llmperf.report.write import write_report
+
+        self._results = Results.model_validate(
+            {"schema_version": 1, "run": self._run(), "environment": self._environment(), "tests": self._records}
+        )
+        write_report(self._results, self.folder)
+        for journal in self.folder.glob("journal*.jsonl"):
+            journal.unlink()
+        (self.folder / ".measuring.lock").unlink(missing_ok=True)
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Print the table of the run."""
+        if self._results is None:
+            return
+        from pytest_llmperf.report.terminal import table
+
+        terminalreporter.section("llmperf")
+        for line, markup in table(self._results, terminalreporter._tw.fullwidth):
+            terminalreporter.write_line(line, **markup)
+        terminalreporter.write_line(f"report: {self.folder / 'report.html'}")

@@ -1,0 +1,55 @@
+"""The pytest-benchmark record of a test: the measured times, played back through that plugin's own API.
+
+The times were measured over several launches, so they cannot be taken by pytest-benchmark's timer. Its timer is
+therefore set to a clock of ours, which a replayed call advances by the time that was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+__all__ = ["ReplayClock", "replay"]
+
+
+class ReplayClock:
+    """A timer that shows what it was set to."""
+
+    __name__ = "replayed"
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        """The time that was set, in seconds."""
+        return self.now_s
+
+
+def add_timer(item: pytest.Item, clock: ReplayClock) -> None:
+    """Give a test's benchmark fixture our timer, keeping what its own benchmark markers say."""
+    said: dict[str, Any] = {}
+    for mark in reversed(list(item.iter_markers("benchmark"))):
+        said.update(mark.kwargs)
+    item.add_marker(pytest.mark.benchmark(**{**said, "timer": clock}), append=False)
+
+
+def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float], extra_info: Mapping[str, Any]) -> None:
+    """Record the times of the repeats as the rounds of one benchmark.
+
+    Args:
+        benchmark: The benchmark fixture, or ``None`` when pytest-benchmark is off.
+        clock: The timer that the fixture was given.
+        seconds: One value a repeat.
+        extra_info: Kept with the record.
+    """
+    if benchmark is None or not seconds:
+        return
+    left = iter(seconds)
+
+    def one_repeat() -> None:
+        clock.now_s += next(left, 0.0)
+
+    benchmark.extra_info.update(extra_info)
+    benchmark.pedantic(one_repeat, rounds=len(seconds), iterations=1)

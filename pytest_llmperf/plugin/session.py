@@ -1,0 +1,313 @@
+"""The measuring process's session: which engine serves which test, and what was measured so far."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_llmperf import baselines
+from pytest_llmperf.engines.pool import EnginePool, RunningEngine
+from pytest_llmperf.engines.spec import EngineSpec, build, choose, specify
+from pytest_llmperf.errors import MachineError, OptionError
+from pytest_llmperf.gate import Comparison, compare
+from pytest_llmperf.gpu.nvml import Board, visible_boards
+from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
+from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
+from pytest_llmperf.plugin.fixtures import uses_llmperf
+from pytest_llmperf.plugin.keys import STATE
+from pytest_llmperf.plugin.progress import Progress
+from pytest_llmperf.plugin.replay import ReplayClock, add_timer
+from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches
+from pytest_llmperf.recording import Measurement, failure_record, identity_of, record_of
+from pytest_llmperf.runner import measure_launch
+from pytest_llmperf.trace import dump_repeat
+from pytest_llmperf.workload import Workload
+
+if TYPE_CHECKING:
+    from pytest_llmperf.plugin.recorder import Recorder
+
+__all__ = ["LlmperfSession", "TestState"]
+
+
+@dataclass
+class TestState:
+    """What is known of one test; outlives the rounds.
+
+    Attributes:
+        spec: The engine it runs on.
+        tolerances: Its gated metrics.
+        measurements: By id of the measurement.
+        records: Those that are final, in the order in which they were made.
+        staged: Baselines to store if the test passes.
+    """
+
+    __test__ = False  # the name is pytest's pattern for test classes
+
+    spec: EngineSpec
+    tolerances: Mapping[str, float]
+    measurements: dict[str, Measurement] = field(default_factory=dict)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    staged: list[tuple[Path, baselines.Baseline]] = field(default_factory=list)
+
+
+class LlmperfSession:
+    """Made at collection, when there is at least one performance test.
+
+    Raises:
+        OptionError: an option or an ini value is wrong.
+        MachineError: the engine that was asked for is not to be had here.
+    """
+
+    def __init__(self, config: pytest.Config, recorder: Recorder) -> None:
+        self.config = config
+        self.recorder = recorder
+        self.options = SessionOptions.from_config(config)
+        self._check_metric_names(self.options.tolerance, "llmperf_tolerance in the ini file")
+        self.boards: list[Board] = visible_boards()
+        self.choice = choose(self.options.engine, gpus=[b.name for b in self.boards], gate_needs_gpu=self.options.in_ci)
+        self.in_worker = hasattr(config, "workerinput")
+        self.undecided: list[pytest.Item] = []
+        self.replay_clock = ReplayClock()
+        self.progress = Progress(config, self.options.launches)
+        self.pool = EnginePool(self._build, self._starting)
+        self._starts = 0
+
+    def arrange(self, items: list[pytest.Item]) -> None:
+        """Resolve every test's engine, and bring tests of one engine together; other tests keep their places."""
+        places = [i for i, item in enumerate(items) if uses_llmperf(item)]
+        ours = [items[i] for i in places]
+        for item in ours:
+            marker = MarkerOptions.from_node(item)
+            self._check_metric_names(marker.tolerance, f"@pytest.mark.llmperf of {item.nodeid}")
+            spec = specify(self.choice, marker.model or self.options.model, marker.engine)
+            item.stash[STATE] = TestState(spec, tolerances(self.options, marker))
+            add_timer(item, self.replay_clock)
+        first: dict[str, int] = {}
+        for number, item in enumerate(ours):
+            first.setdefault(item.stash[STATE].spec.key, number)
+        ours.sort(key=lambda item: first[item.stash[STATE].spec.key])
+        for place, item in zip(places, ours, strict=True):
+            items[place] = item
+        self.progress.expect(len(ours))
+
+    @staticmethod
+    def _check_metric_names(given: Mapping[str, float], where: str) -> None:
+        for name in given:
+            if name != "*" and name not in REGISTRY and name not in NOT_MEASURED:
+                raise OptionError(
+                    f"{where} names the metric {name!r}, which does not exist.",
+                    remedy=f"Metrics are: {', '.join([*REGISTRY, *NOT_MEASURED])}.",
+                )
+
+    def header(self) -> list[str]:
+        """One line: which engine, which model, and why."""
+        models = sorted({item.stash[STATE].spec.model.name for item in self._items()})
+        what = "saving baselines" if self.options.save else "gating"
+        return [
+            f"llmperf: {self.choice.name} on {', '.join(models)} ({self.choice.reason}); {what}, "
+            f"{self.options.launches} launch(es) of {self.options.repeats} repeats"
+        ]
+
+    def _items(self) -> list[pytest.Item]:
+        session: Any = self.config.pluginmanager.getplugin("session")
+        return [item for item in session.items if STATE in item.stash]
+
+    def state(self, item: pytest.Item) -> TestState:
+        """What is known of a test."""
+        return item.stash[STATE]
+
+    def engine(self, item: pytest.Item) -> RunningEngine:
+        """The running engine of a test.
+
+        Raises:
+            EngineError: it did not start.
+            pytest.exit.Exception: the command line asks for what no engine here can do; exit status 4.
+        """
+        state = item.stash[STATE]
+        try:
+            return self.pool.get(state.spec)
+        except (OptionError, MachineError) as error:
+            if state.spec.args:
+                raise  # the test's own arguments may be at fault; the others can still run
+            pytest.exit(f"llmperf: {error}", returncode=4)
+
+    def _build(self, spec: EngineSpec, launch: int) -> Any:
+        self._starts += 1
+        log = self.recorder.folder / "logs" / f"engine-{self.recorder.worker}{self._starts}.log"
+        return build(spec, launch=launch, log_path=str(log))
+
+    def _starting(self, spec: EngineSpec, launch: int) -> None:
+        self.progress.show(f"starting {spec.choice.name} with {spec.model.name}, launch {launch + 1}")
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep the other xdist workers of this run from measuring meanwhile."""
+        self.recorder.folder.mkdir(parents=True, exist_ok=True)
+        with (self.recorder.folder / ".measuring.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def measure(
+        self, item: pytest.Item, state: TestState, test: str, workload: Workload, benchmark: Any
+    ) -> tuple[Measurement, dict[str, Summary]]:
+        """Measure one launch, unless enough are there; return when the verdict can be drawn.
+
+        Raises:
+            MoreLaunches: another launch is needed first.
+        """
+        measurement = state.measurements.setdefault(test, Measurement(test, workload))
+        if measurement.workload != workload:
+            # The body of a test runs once a launch and has to ask for the same work each time.
+            raise OptionError(f"{test} asked for another workload than in its launch before.")
+        if not self._enough(measurement):
+            self.progress.begin()
+            running = self.engine(item)
+            launch = measure_launch(
+                running,
+                workload,
+                test=test,
+                repeats=self.options.repeats,
+                read_timeout=self.options.read_timeout,
+                allowed_failures=self.options.allowed_failures,
+                progress=lambda text: self.progress.show(
+                    f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches}, {text}"
+                ),
+            )
+            measurement.launches.append(launch)
+            self.progress.done()
+            self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.repeats])
+        summaries = measurement.summaries()
+        if not self._enough(measurement):
+            self.recorder.journal(record_of(measurement, summaries, None))
+            if benchmark is not None:
+                benchmark.skipped = True  # it is used when the test is decided
+            raise MoreLaunches(f"{test} needs another launch")
+        return measurement, summaries
+
+    def _enough(self, measurement: Measurement) -> bool:
+        return len(measurement.launches) >= self.options.launches or (
+            bool(measurement.launches) and measurement.invalid is not None
+        )
+
+    def _identity(self, measurement: Measurement) -> baselines.Identity:
+        info = measurement.info
+        limit = None
+        if not info.simulated:
+            limit = next((b.power_limit_w for b in self.boards if b.name == info.device), None)
+        return identity_of(info, measurement.workload, clock_mhz=None, power_limit_w=limit)
+
+    def gate(
+        self, item: pytest.Item, measurement: Measurement, summaries: Mapping[str, Summary]
+    ) -> tuple[list[Comparison], list[str]]:
+        """The verdicts on a test's gated metrics, and the fields in which the baseline differs.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        identity = self._identity(measurement)
+        path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
+        baseline = baselines.load(path)
+        differing: list[str] = []
+        if baseline is None:
+            others = baselines.find_elsewhere(self.options.baselines, measurement.test)
+            if others and (other := baselines.load(others[0])) is not None:
+                differing = baselines.differing(other.identity, identity)
+                path = others[0]
+        else:
+            differing = baselines.differing(baseline.identity, identity)
+        gated = item.stash[STATE].tolerances
+        if differing:
+            reason = f"{path} was measured on something else: {'; '.join(differing)}"
+            return [
+                Comparison(name, "incomparable", tolerance, current=current.value, reason=reason)
+                if (current := _summary(summaries, name)).value is not None
+                else Comparison(name, "not-applicable", tolerance, reason=current.reason)
+                for name, tolerance in gated.items()
+            ], differing
+        stored = {} if baseline is None else {n: record.summary() for n, record in baseline.metrics.items()}
+        comparisons = []
+        for name, tolerance in gated.items():
+            better = REGISTRY[name].better if name in REGISTRY else "higher"
+            comparisons.append(
+                compare(name, stored.get(name), _summary(summaries, name), better=better, tolerance=tolerance)
+            )
+        return comparisons, []
+
+    def stage_baseline(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> None:
+        """Keep a baseline ready to be stored when the test has passed."""
+        identity = self._identity(measurement)
+        info = measurement.info
+        baseline = baselines.Baseline(
+            schema_version=1,
+            test=measurement.test,
+            saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            identity=identity,
+            workload=measurement.workload.to_json(),
+            provenance={
+                "engine": info.kind,
+                "engine_version": info.version,
+                "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
+                **self.recorder.provenance(),
+            },
+            metrics=baselines.as_records(REGISTRY, summaries),
+        )
+        path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
+        state.staged.append((path, baseline))
+
+    def store_baselines(self, item: pytest.Item) -> None:
+        """Store what a passing test has staged.
+
+        Raises:
+            BaselineError: the folder cannot be written.
+        """
+        state = item.stash.get(STATE, None)
+        if state is None:
+            return
+        for path, baseline in state.staged:
+            baselines.store(path, baseline)
+        self.recorder.saved += len(state.staged)
+        state.staged.clear()
+
+    def keep(self, state: TestState, record: dict[str, Any]) -> None:
+        """Take a record that will not change any more, but for the test's outcome."""
+        state.records[record["nodeid"]] = record
+        self.recorder.journal(record)
+
+    def complete_report(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        """Withhold the reports of an undecided test; hang the records on those of a decided one."""
+        self.progress.clear()
+        if call.excinfo is not None and call.excinfo.errisinstance(MoreLaunches):
+            report.outcome = UNDECIDED  # type: ignore[assignment]  # a fourth outcome, never seen outside the rounds
+            return
+        state = item.stash[STATE]
+        failed_early = call.when in ("setup", "call") and report.failed and not state.records
+        if call.when != "call" and not failed_early:
+            return
+        if failed_early and call.excinfo is not None:
+            record = failure_record(item.nodeid, _one_line(call.excinfo.value))
+            state.records[item.nodeid] = record
+        for record in state.records.values():
+            record["outcome"] = "passed" if report.passed else "failed"
+        if state.records:
+            report.llmperf = list(state.records.values())  # type: ignore[attr-defined]  # travels with the report
+
+    def close(self) -> None:
+        """Shut the engine down; safe to call twice."""
+        self.progress.clear()
+        self.pool.close()
+
+
+def _summary(summaries: Mapping[str, Summary], name: str) -> Summary:
+    return summaries.get(name) or Summary(None, (), None, NOT_MEASURED.get(name, "not measured"))
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text or type(error).__name__

@@ -1,0 +1,89 @@
+"""report.html: one file without network, from a jinja2 template that a user can replace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pytest_llmperf.errors import ResultsError
+from pytest_llmperf.report.charts import strip
+from pytest_llmperf.report.results import MetricValue, Results, TestRecord, VerdictRecord
+from pytest_llmperf.report.units import format_change, format_value
+
+__all__ = ["render"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_ORDER = (
+    "invalid",
+    "regressed",
+    "incomparable",
+    "no-baseline",
+    "inconclusive",
+    "improved",
+    "pass",
+    "not-applicable",
+    "measured",
+)
+
+
+def render(results: Results, template: Path | None = None) -> str:
+    """The page of a run.
+
+    Args:
+        results: What to show; every text in it is escaped.
+        template: A jinja2 template instead of the shipped one. It is given ``results`` (the models of
+            results.json), ``tests`` (the worst verdict first), ``counts`` (tests by verdict) and the filters
+            ``value`` (number, unit), ``change`` and ``strip`` (a distribution as inline SVG).
+
+    Raises:
+        ResultsError: the template cannot be read or is wrong; names the file and the line.
+    """
+    folder, name = (template.parent, template.name) if template else (_TEMPLATES, "report.html.j2")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(value=format_value, change=format_change, strip=_strip)
+    tests = sorted(results.tests, key=lambda test: _ORDER.index(test.verdict))
+    counts = {verdict: n for verdict in _ORDER if (n := sum(t.verdict == verdict for t in tests))}
+    try:
+        return environment.get_template(name).render(
+            results=results, tests=tests, counts=counts, gated=_gated, first_line=_first_line(tests)
+        )
+    except jinja2.TemplateNotFound:
+        raise ResultsError(f"The report template {folder / name} does not exist.") from None
+    except jinja2.TemplateSyntaxError as error:
+        raise ResultsError(f"The report template {folder / name}, line {error.lineno}: {error.message}.") from None
+    except jinja2.UndefinedError as error:
+        raise ResultsError(f"The report template {folder / name}: {error.message}.") from None
+
+
+def _strip(metric: MetricValue, verdict: VerdictRecord | None) -> Any:
+    import markupsafe
+
+    return markupsafe.Markup(strip(metric, verdict))  # numbers only; built by charts
+
+
+def _gated(test: TestRecord, metric: str) -> VerdictRecord | None:
+    return next((v for v in test.verdicts if v.metric == metric), None)
+
+
+def _first_line(tests: list[TestRecord]) -> str:
+    """What someone who reads one sentence should read."""
+    regressed = [(v.change or 0, t, v) for t in tests for v in t.verdicts if v.verdict == "regressed"]
+    if regressed:
+        _, test, verdict = max(regressed, key=lambda entry: abs(entry[0]))
+        others = len({t.nodeid for _, t, _ in regressed}) - 1
+        more = f", and {others} more test{'s' if others > 1 else ''} regressed" if others else ""
+        return f"{test.nodeid}: {verdict.metric} changed by {format_change(verdict.change)}{more}."
+    bad = [t for t in tests if t.verdict in ("invalid", "incomparable", "no-baseline", "inconclusive")]
+    if bad:
+        return f"{len(bad)} of {len(tests)} tests could not be judged; the first: {bad[0].nodeid} ({bad[0].verdict})."
+    if tests and all(t.verdict == "measured" for t in tests):
+        return f"{len(tests)} tests were measured; nothing was gated."
+    return f"All {len(tests)} tests are within tolerance." if tests else "No test measured anything."

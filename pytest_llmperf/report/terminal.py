@@ -1,0 +1,125 @@
+"""The terminal's view of a run: one line a test, the worst first, and the paragraph of a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_llmperf.report.results import Results, TestRecord
+from pytest_llmperf.report.units import format_change, format_value
+
+__all__ = ["failure_paragraph", "table"]
+
+_ORDER = ("invalid", "regressed", "incomparable", "no-baseline", "inconclusive", "improved", "pass", "not-applicable", "measured")  # fmt: skip  # noqa: E501
+_MARKUP: Mapping[str, dict[str, bool]] = {
+    "pass": {"green": True},
+    "improved": {"green": True, "bold": True},
+    "measured": {},
+    "not-applicable": {},
+}
+_COLUMNS = (("ttft", "TTFT"), ("tpot", "TPOT"), ("throughput", "tokens/s"))
+
+
+def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]:
+    """The lines of the summary with their markup; at most ``width`` columns each."""
+    engines = {
+        f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}" for t in results.tests if t.engine
+    }
+    for engine in sorted(engines):
+        yield engine[:width], {}
+    if any(t.engine and t.engine.simulated for t in results.tests):
+        yield "SIMULATED: no figure here was measured", {"yellow": True}
+    name_width = max(12, min(width - 51, max((len(_short(t)) for t in results.tests), default=0)))
+    head = f"{'test':<{name_width}}  " + "  ".join(f"{title:>10}" for _, title in _COLUMNS) + "  verdict"
+    yield head[:width], {"bold": True}
+    for test in sorted(results.tests, key=lambda t: _ORDER.index(t.verdict)):
+        yield _line(test, name_width, width), _MARKUP.get(test.verdict, {"red": True})
+    overheads = [t.client_overhead for t in results.tests if t.client_overhead and t.engine and not t.engine.simulated]
+    if overheads:
+        first = max(o.first_token_p50 for o in overheads)
+        ratios = [o.tpot_ratio for o in overheads if o.tpot_ratio is not None]
+        text = f"client overhead: first token at most {format_value(first, 's')} after the engine's stamp (median)"
+        if ratios:
+            text += f"; TPOT ours/engine's {min(ratios):.4f} to {max(ratios):.4f}"
+        for part in _wrapped(text, width):
+            yield part, {}
+    warnings = list(dict.fromkeys(w for t in results.tests for w in t.warnings))
+    for warning in warnings:
+        for part in _wrapped(f"warning: {warning}", width):
+            yield part, {"yellow": True}
+
+
+def _line(test: TestRecord, name_width: int, width: int) -> str:
+    name = _short(test)
+    if len(name) > name_width:
+        name = "…" + name[-(name_width - 1) :]
+    cells = []
+    for metric, _ in _COLUMNS:
+        found = test.metrics.get(metric)
+        value = None if found is None else found.value
+        cells.append(f"{'-' if value is None else format_value(value, found.unit, bare=metric == 'throughput'):>10}")  # type: ignore[union-attr]
+    return f"{name:<{name_width}}  {'  '.join(cells)}  {_verdict(test)}"[:width]
+
+
+def _verdict(test: TestRecord) -> str:
+    worst = [v for v in test.verdicts if v.verdict == test.verdict and v.change is not None]
+    if test.verdict in ("regressed", "improved") and worst:
+        return f"{test.verdict} {worst[0].metric} {format_change(worst[0].change)}"
+    failed_otherwise = test.outcome == "failed" and test.verdict in ("pass", "improved", "measured")
+    return f"{test.verdict}, but failed" if failed_otherwise else test.verdict
+
+
+def _short(test: TestRecord) -> str:
+    return test.nodeid.partition("::")[2] or test.nodeid
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width, subsequent_indent="  ")
+
+
+def failure_paragraph(record: Mapping[str, Any]) -> str:
+    """Why a gated test failed, from its record: one line for each metric that matters, then what to do."""
+    lines = [f"{record['nodeid']}: {record['verdict']}"]
+    if record["invalid"]:
+        lines.append(f"  The measurement cannot be trusted: {record['invalid']}")
+    shown = [v for v in record["verdicts"] if v["verdict"] not in ("pass", "improved", "not-applicable")]
+    lines += [f"  {_sentence(v, record)}" for v in _grouped(shown or record["verdicts"])]
+    if advice := _ADVICE.get(record["verdict"]):
+        lines.append(f"  {advice}")
+    elif not record["invalid"] and not shown:
+        lines.append("  No gated metric could be compared, and a test that compares nothing does not pass.")
+    return "\n".join(lines)
+
+
+_ADVICE = {
+    "no-baseline": "Store one with: pytest --llmperf-save",
+    "incomparable": "Run on what the baseline was measured on, or store one for this: pytest --llmperf-save",
+}
+
+
+def _grouped(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry for all metrics that have the same verdict for the same reason."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    result = []
+    for verdict in verdicts:
+        key = (verdict["verdict"], verdict["reason"])
+        if verdict["reason"] is None or key not in groups:
+            groups[key] = dict(verdict)
+            result.append(groups[key])
+        else:
+            groups[key]["metric"] += f", {verdict['metric']}"
+    return result
+
+
+def _sentence(verdict: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    name = verdict["metric"]
+    if verdict["change"] is None:
+        return f"{name}: {verdict['verdict']}: {verdict['reason']}"
+    metric = record["metrics"][name]
+    return (
+        f"{name}: {verdict['verdict']}: {format_value(verdict['baseline'], metric['unit'])} in the baseline, "
+        f"{format_value(verdict['current'], metric['unit'])} now: {format_change(verdict['change'])} "
+        f"({metric['better']} is better, tolerance {verdict['tolerance']:.1%})"
+    )

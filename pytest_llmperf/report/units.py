@@ -1,0 +1,45 @@
+"""How numbers are printed: three or four significant digits, always with a unit."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["format_change", "format_value"]
+
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+#: Units that take SI prefixes; others are printed as they are.
+_PREFIXED = {"s", "W", "J", "Hz", "B"}
+
+
+def format_value(value: float | None, unit: str, *, bare: bool = False) -> str:
+    """``0.00467, "s"`` as ``"4.670 ms"``; ``None`` as a dash.
+
+    Args:
+        value: In SI units.
+        unit: As the metric names it; an empty unit is a ratio, printed in percent.
+        bare: Leave the unit out, where a column's head names it.
+    """
+    if value is None:
+        return "-"
+    if unit == "":
+        return f"{value:.1%}"
+    if unit in _PREFIXED and value != 0:
+        # 0.9996 of a unit still prints as 1.000 of it, not as 999.6 thousandths.
+        size = abs(value) * 1.00005
+        factor, prefix = next(((f, p) for f, p in _PREFIXES if size >= f), _PREFIXES[-1])
+        if unit == "s" and factor > 1:
+            factor, prefix = 1.0, ""
+        return f"{_digits(value / factor)} {prefix}{unit}"
+    return _digits(value) if bare else f"{_digits(value)} {unit}"
+
+
+def format_change(change: float | None) -> str:
+    """A relative change with its sign: ``"+7.2 %"``."""
+    return "-" if change is None else f"{change * 100:+.1f} %"
+
+
+def _digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    decimals = max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(decimals, 3)}f}"
