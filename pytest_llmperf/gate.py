@@ -104,7 +104,15 @@ def decide(
     return Decision(verdict, before, after, change)
 
 
-def compare(metric: str, baseline: Summary | None, current: Summary, *, better: Better, tolerance: float) -> Comparison:
+def compare(
+    metric: str,
+    baseline: Summary | None,
+    current: Summary,
+    *,
+    better: Better,
+    tolerance: float,
+    absent: str = "the baseline does not hold this metric",
+) -> Comparison:
     """The verdict on one metric of one test.
 
     Args:
@@ -113,6 +121,7 @@ def compare(metric: str, baseline: Summary | None, current: Summary, *, better: 
         current: The run's summary.
         better: Which direction is the better one.
         tolerance: Relative, such as 0.05.
+        absent: Why there is no ``baseline``, for the verdict's reason.
     """
     if current.value is None:
         if baseline is not None and baseline.value is None and baseline.reason == current.reason:
@@ -125,7 +134,7 @@ def compare(metric: str, baseline: Summary | None, current: Summary, *, better: 
             reason=f"no data now ({current.reason}); in the baseline it {before}",
         )  # fmt: skip
     if baseline is None or baseline.value is None:
-        why = "the baseline does not know this metric" if baseline is None else f"in the baseline: {baseline.reason}"
+        why = absent if baseline is None else f"in the baseline: {baseline.reason}"
         return Comparison(metric, "no-baseline", tolerance, current=current.value, reason=why)
     for whose, summary in (("baseline", baseline), ("run", current)):
         if unusable := _unusable(summary):

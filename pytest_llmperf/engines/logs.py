@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 __all__ = ["EngineLog", "root_cause"]
@@ -53,17 +53,17 @@ class EngineLog:
 
     @contextmanager
     def taking_over(self) -> Iterator[None]:
-        """Turn descriptors 1 and 2 to the file; processes started meanwhile keep it."""
+        """Turn descriptors 1 and 2 and Python's streams to the file; processes started meanwhile keep it."""
         sys.stdout.flush()
         sys.stderr.flush()
         saved = [os.dup(1), os.dup(2)]
         os.dup2(self.stream.fileno(), 1)
         os.dup2(self.stream.fileno(), 2)
         try:
-            yield
+            with redirect_stdout(self.stream), redirect_stderr(self.stream):
+                yield
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            self.stream.flush()
             for descriptor, copy in enumerate(saved, 1):
                 os.dup2(copy, descriptor)
                 os.close(copy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -99,9 +100,18 @@ def _split(text: str) -> list[str]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=lambda name: name)
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        pass
+    try:
+        number = float(text)  # .5, 1e-3: numbers that JSON does not know
     except ValueError:
         return {"True": True, "False": False, "None": None}.get(text, text)
+    return number if math.isfinite(number) else text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
 
 
 def choose(text: str, *, gpus: Sequence[str], gate_needs_gpu: bool) -> EngineChoice:

@@ -10,11 +10,12 @@ import difflib
 import logging
 import os
 import re
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from typing import Any, TextIO
 
 from pytest_llmperf.clock import NS_PER_S, MonotonicClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
@@ -69,6 +70,7 @@ class VllmEngine:
         try:
             with self._log.taking_over():
                 self._llm = self._start()
+                _log_to(self._log.stream)
         except (EngineError, OptionError):
             raise
         except Exception as error:
@@ -89,9 +91,6 @@ class VllmEngine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        for handler in logging.getLogger("vllm").handlers:
-            if isinstance(handler, logging.StreamHandler):
-                handler.setStream(self._log.stream)
         arguments = self._arguments()
         _check_names(arguments, {f.name for f in fields(AsyncEngineArgs)})
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
@@ -200,10 +199,15 @@ class VllmEngine:
             with suppress(Exception):  # a dead engine raises here; the processes are dealt with below
                 llm.shutdown()
         _end_processes(self._mark)
-        for handler in logging.getLogger("vllm").handlers:
-            if isinstance(handler, logging.StreamHandler) and handler.stream is self._log.stream:
-                handler.setStream(logging.lastResort.stream if logging.lastResort else None)  # type: ignore[attr-defined]
+        _log_to(sys.__stderr__)
         self._log.close()
+
+
+def _log_to(stream: TextIO | None) -> None:
+    """Turn vLLM's own logger in this process to a stream."""
+    for handler in logging.getLogger("vllm").handlers:
+        if isinstance(handler, logging.StreamHandler) and stream is not None:
+            handler.setStream(stream)
 
 
 def _check_names(arguments: dict[str, Any], known: set[str]) -> None:

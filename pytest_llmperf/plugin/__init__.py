@@ -88,12 +88,29 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Store the baselines of a test once its own assertions have held."""
-    result = yield
+    """Turn our errors into failures without a traceback of ours; store the baselines of a test that passed."""
+    try:
+        result = yield
+    except LlmperfError as error:
+        if not uses_llmperf(item):
+            raise
+        pytest.fail(str(error), pytrace=False)
     session = item.config.stash.get(SESSION, None)
     if session is not None:
-        session.store_baselines(item)
+        try:
+            session.store_baselines(item)
+        except LlmperfError as error:
+            pytest.fail(str(error), pytrace=False)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Turn our errors into failures without a traceback of ours."""
+    try:
+        return (yield)
+    except LlmperfError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -47,6 +47,7 @@ class Llmperf:
         self._state = state
         self._benchmark = benchmark
         self._named: set[str] = set()
+        self.recorded = False
 
     def check(self, workload: Workload, *, name: str | None = None) -> MeasuredRun:
         """Measure a workload and gate it against the stored baseline.
@@ -101,14 +102,15 @@ class Llmperf:
                 "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
             )
         self._named.add(test)
-        return self._session.measure(self._item, self._state, test, workload, self._benchmark)
+        return self._session.measure(self._item, self._state, test, workload)
 
     def _finish(
         self, measurement: Measurement, summaries: Mapping[str, Summary], record: dict[str, Any]
     ) -> MeasuredRun:
         self._session.keep(self._state, record)
         values = {name: metric["value"] for name, metric in record["metrics"].items()}
-        if len(self._named) == 1:
+        if not self.recorded:
+            self.recorded = True
             replay(
                 self._benchmark,
                 self._session.replay_clock,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_llmperf.engines.pool import RunningEngine
     from pytest_llmperf.models import Model
     from pytest_llmperf.plugin.checking import Llmperf
+    from pytest_llmperf.plugin.session import LlmperfSession, TestState
 
 __all__ = ["NoBenchmark", "llm_engine", "llm_model", "llmperf", "uses_llmperf"]
 
@@ -24,22 +26,26 @@ def uses_llmperf(item: pytest.Item) -> bool:
 @pytest.fixture
 def llm_model(request: pytest.FixtureRequest) -> Model:
     """The model of this test: from the marker, else ``--llmperf-model``, else the default of the engine."""
-    return request.config.stash[SESSION].state(request.node).spec.model
+    state: TestState = request.node.stash[STATE]
+    return state.spec.model
 
 
 @pytest.fixture
 def llm_engine(request: pytest.FixtureRequest) -> RunningEngine:
     """The engine of this test, running; shared by all tests with the same model and engine arguments."""
-    session = request.config.stash[SESSION]
+    session: LlmperfSession = request.config.stash[SESSION]
     return session.engine(request.node)
 
 
 @pytest.fixture
-def llmperf(request: pytest.FixtureRequest, benchmark: Any) -> Llmperf:
+def llmperf(request: pytest.FixtureRequest, benchmark: Any) -> Iterator[Llmperf]:
     """Measures a workload and gates it: ``run = llmperf.check(Workload(...))``."""
     from pytest_llmperf.plugin.checking import Llmperf
 
-    return Llmperf(request.config.stash[SESSION], request.node, request.node.stash[STATE], benchmark)
+    fixture = Llmperf(request.config.stash[SESSION], request.node, request.node.stash[STATE], benchmark)
+    yield fixture
+    if benchmark is not None and not fixture.recorded:
+        benchmark.skipped = True  # undecided, or failed: pytest-benchmark need not warn that it was not used
 
 
 class NoBenchmark:

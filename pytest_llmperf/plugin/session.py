@@ -119,10 +119,6 @@ class LlmperfSession:
         session: Any = self.config.pluginmanager.getplugin("session")
         return [item for item in session.items if STATE in item.stash]
 
-    def state(self, item: pytest.Item) -> TestState:
-        """What is known of a test."""
-        return item.stash[STATE]
-
     def engine(self, item: pytest.Item) -> RunningEngine:
         """The running engine of a test.
 
@@ -155,7 +151,7 @@ class LlmperfSession:
             yield
 
     def measure(
-        self, item: pytest.Item, state: TestState, test: str, workload: Workload, benchmark: Any
+        self, item: pytest.Item, state: TestState, test: str, workload: Workload
     ) -> tuple[Measurement, dict[str, Summary]]:
         """Measure one launch, unless enough are there; return when the verdict can be drawn.
 
@@ -186,8 +182,6 @@ class LlmperfSession:
         summaries = measurement.summaries()
         if not self._enough(measurement):
             self.recorder.journal(record_of(measurement, summaries, None))
-            if benchmark is not None:
-                benchmark.skipped = True  # it is used when the test is decided
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
 
@@ -231,12 +225,18 @@ class LlmperfSession:
                 else Comparison(name, "not-applicable", tolerance, reason=current.reason)
                 for name, tolerance in gated.items()
             ], differing
-        stored = {} if baseline is None else {n: record.summary() for n, record in baseline.metrics.items()}
+        if baseline is None:
+            stored, why = {}, f"none is stored in {path}"
+        else:
+            stored = {n: record.summary() for n, record in baseline.metrics.items()}
+            why = f"{path} does not hold this metric"
         comparisons = []
         for name, tolerance in gated.items():
             better = REGISTRY[name].better if name in REGISTRY else "higher"
             comparisons.append(
-                compare(name, stored.get(name), _summary(summaries, name), better=better, tolerance=tolerance)
+                compare(
+                    name, stored.get(name), _summary(summaries, name), better=better, tolerance=tolerance, absent=why
+                )
             )
         return comparisons, []
 
