@@ -105,7 +105,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_setup() -> Generator[None, Any, Any]:
     """Turn our errors into failures without a traceback of ours."""
     try:
         return (yield)
