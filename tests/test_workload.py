@@ -74,7 +74,7 @@ class TestDefaults:
 
 COUNTS = ("input_len", "output_len", "batch", "concurrency", "requests", "max_batch")
 NO_COUNT = (0, -1, 1.0, "4", True, float("nan"))
-NO_NUMBER = (0, -0.5, "1", True, float("nan"), float("inf"), 10**400)
+NO_NUMBER = (0, -0.5, "1", True, float("nan"), float("inf"), pytest.param(10**400, id="huge"))
 
 
 class TestWrongValues:
