@@ -95,9 +95,14 @@ class EnginePool:
         runner = engine.clock.runner()
         try:
             info = _run(runner, engine.open())
-        except BaseException:
-            _run(runner, engine.close())
-            runner.close()
+        except BaseException as error:
+            try:
+                _run(runner, engine.close())
+            except Exception as another:
+                # Why it did not start is what the user has to know.
+                error.add_note(f"Closing it failed as well: {another}")
+            finally:
+                runner.close()
             raise
         return RunningEngine(spec, engine, info, runner, self._launch)
 
