@@ -15,10 +15,11 @@ Noise is multiplicative and log-normal: one factor for each launch, one for each
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, inf
 from typing import Any
 
 from pytest_llmperf.arithmetic import Architecture, Hardware
@@ -75,6 +76,9 @@ class SimulatedEngine:
         self.clock = VirtualClock()
         self._spec = spec
         self._launch = launch
+        # Not the spec's key: that holds the model's folder, and a seed has to give the same on every machine.
+        arguments = json.dumps(spec.arguments, sort_keys=True, default=repr)
+        self._name = f"{spec.choice.name}/{spec.model.name}/{arguments}"
         self._settings = _settings(spec)
         self._hardware = Hardware.named(_BOARDS[spec.choice.name])
         if spec.model.config is None:
@@ -169,7 +173,7 @@ class SimulatedEngine:
 
     def _noise(self, request: Request) -> float:
         seed = int(self._settings["seed"])
-        launch = random.Random(f"{seed}/{self._spec.key}/{self._launch}").gauss(0, self._settings["launch_noise"])
+        launch = random.Random(f"{seed}/{self._name}/{self._launch}").gauss(0, self._settings["launch_noise"])
         repeat = random.Random(f"{seed}/{request.repeat_id}").gauss(0, self._settings["repeat_noise"])
         return exp(launch + repeat)
 
@@ -207,7 +211,7 @@ def _settings(spec: EngineSpec) -> dict[str, float]:
             raise OptionError(
                 f"{spec.choice.name} has no setting {name!r}.", remedy=f"It takes: {', '.join(sorted(settings))}."
             )
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
             raise OptionError(f"{spec.choice.name}: {name} is a number of at least 0, not {value!r}.")
         settings[name] = value
     if settings["slowdown"] == 0:

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import asyncio
+import math
+import shutil
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.engines import Request
+from pytest_llmperf.engines.simulated import SimulatedEngine
+from pytest_llmperf.engines.spec import SIMULATED, EngineChoice, specify
+from pytest_llmperf.errors import EngineError, OptionError
+from pytest_llmperf.models import Model, resolve
+
+
+def engine(name="sim:h200", model="mistral-7b", launch=0, args=None, **treatment):
+    return SimulatedEngine(specify(EngineChoice(name, "sim", treatment, ""), model, args or {}), launch)
+
+
+async def ask(engine, request):
+    return [chunk async for chunk in engine.generate(request)]
+
+
+def serve(engine, *lengths, repeat_id="0"):
+    """Send requests of these (input, output) lengths at once; their chunks."""
+
+    async def work():
+        await engine.open()
+        requests = [Request(f"{i}", (7,) * n_in, n_out, repeat_id) for i, (n_in, n_out) in enumerate(lengths)]
+        answers = await asyncio.gather(*[ask(engine, request) for request in requests])
+        await engine.close()
+        return answers
+
+    with engine.clock.runner() as runner:
+        return runner.run(work())
+
+
+def times(engine, *lengths, **kwargs):
+    return [[chunk.received_ns for chunk in chunks] for chunks in serve(engine, *lengths, **kwargs)]
+
+
+def seconds(engine, *lengths, **kwargs):
+    return max(map(max, times(engine, *lengths, **kwargs))) / NS_PER_S
+
+
+class TestAnswer:
+    def test_it_has_the_tokens_that_were_asked_for_one_at_a_time(self):
+        for chunks, (n_in, n_out) in zip(serve(engine(), (5, 3), (1, 1)), [(5, 3), (1, 1)], strict=True):
+            assert [chunk.tokens for chunk in chunks] == [1] * n_out
+            assert {chunk.input_tokens for chunk in chunks} == {n_in}
+            assert chunks[-1].output_tokens == n_out
+
+    def test_its_stamps_are_those_of_its_tokens(self):
+        (chunks,) = serve(engine(), (5, 3))
+        stamps = chunks[-1].stamps
+        assert (stamps.first_token_ns, stamps.last_token_ns) == (chunks[0].received_ns, chunks[-1].received_ns)
+        assert stamps.queued_ns <= stamps.scheduled_ns <= stamps.first_token_ns
+
+    def test_times_only_grow(self):
+        (received,) = times(engine(), (100, 50))
+        assert all(later > earlier for earlier, later in pairwise(received))
+        assert received[0] > 0
+
+    def test_a_prompt_longer_than_a_step_takes_is_served(self):
+        assert len(times(engine(), (20_000, 2))[0]) == 2
+
+    def test_more_requests_than_run_at_once_are_all_served(self):
+        answers = times(engine(model="tiny-llama"), *[(1, 2)] * 300)
+        assert [len(received) for received in answers] == [2] * 300
+        assert answers[299][0] > answers[0][0]
+
+    @pytest.mark.parametrize("name", SIMULATED)
+    def test_every_board_serves_and_says_that_it_is_simulated(self, name):
+        simulated = engine(name)
+        assert len(times(simulated, (8, 2))[0]) == 2
+        with simulated.clock.runner() as runner:
+            info = runner.run(simulated.open())
+        assert (info.simulated, info.kind, info.version) == (True, "sim", name)
+        assert simulated.disturbances() == []
+
+
+class TestPhysics:
+    def test_better_boards_are_faster(self):
+        taken = [seconds(engine(name), (512, 32)) for name in SIMULATED]
+        assert taken == sorted(taken, reverse=True)
+        assert len(set(taken)) == len(taken)
+
+    def test_a_larger_model_is_slower(self):
+        assert seconds(engine(), (8, 8)) > 2 * seconds(engine(model="tiny-llama"), (8, 8))
+
+    def test_a_small_batch_costs_little_more_time_than_one(self):
+        one, eight = seconds(engine(), (1, 64)), seconds(engine(), *[(1, 64)] * 8)
+        assert one < eight < 1.1 * one
+
+    def test_a_longer_prompt_delays_the_first_token(self):
+        firsts = [times(engine(), (length, 1))[0][0] for length in (1, 512, 4096)]
+        assert firsts == sorted(set(firsts))
+
+    def test_mistral_on_an_h200_is_near_what_was_measured_there(self):
+        (received,) = times(engine(), (1, 256))
+        assert (received[-1] - received[0]) / 255 / NS_PER_S == pytest.approx(4.67e-3, rel=0.05)
+        assert seconds(engine(), *[(512, 256)] * 16) == pytest.approx(1.48, rel=0.05)
+
+
+NOISY = {"launch_noise": 0.01, "repeat_noise": 0.01}
+
+
+class TestNoise:
+    def test_without_noise_every_launch_and_repeat_is_the_same(self):
+        assert times(engine(), (8, 8)) == times(engine(launch=3, seed=7), (8, 8), repeat_id="other")
+
+    def test_one_seed_gives_the_same_times_again(self):
+        one, again = (times(engine(seed=3, launch=1, **NOISY), (8, 8), (3, 4), repeat_id="r") for _ in range(2))
+        assert one == again
+
+    @pytest.mark.parametrize("other", [{"seed": 4}, {"launch": 2}, {"repeat_id": "s"}, {"args": {"max_model_len": 99}}])
+    def test_another_seed_launch_or_repeat_gives_other_times(self, other):
+        def taken(repeat_id="r", **changes):
+            return times(engine(**{"seed": 3, "launch": 1, **NOISY, **changes}), (8, 8), repeat_id=repeat_id)
+
+        assert taken(**other) != taken()
+
+    @pytest.mark.parametrize("slowdown", [0.5, 1.05, 3])
+    def test_a_slowdown_scales_every_time(self, slowdown):
+        plain, slow = times(engine(), (64, 16), (3, 9)), times(engine(slowdown=slowdown), (64, 16), (3, 9))
+        for before, after in zip(plain, slow, strict=True):
+            # Each step is rounded to a nanosecond.
+            assert after == pytest.approx([at * slowdown for at in before], abs=len(after) * (1 + slowdown))
+
+    @pytest.mark.parametrize("asked", [0.01, 0.1])
+    def test_noise_between_launches_has_the_deviation_that_was_asked_for(self, asked):
+        logs = [math.log(seconds(engine(model="tiny-llama", launch=i, launch_noise=asked), (1, 1))) for i in range(400)]
+        assert statistics.stdev(logs) == pytest.approx(asked, rel=0.15)
+        assert statistics.mean(logs) == pytest.approx(
+            math.log(seconds(engine(model="tiny-llama"), (1, 1))), abs=asked * 0.2
+        )
+
+    @pytest.mark.parametrize("asked", [0.01, 0.1])
+    def test_noise_between_repeats_has_the_deviation_that_was_asked_for(self, asked):
+        logs = [
+            math.log(seconds(engine(model="tiny-llama", repeat_noise=asked), (1, 1), repeat_id=f"{i}"))
+            for i in range(400)
+        ]
+        assert statistics.stdev(logs) == pytest.approx(asked, rel=0.15)
+
+    def test_one_seed_gives_the_same_times_wherever_the_model_lies(self, tmp_path):
+        taken = []
+        for place in ("here", "there"):
+            shutil.copytree(Path(resolve("tiny-llama").location), tmp_path / place / "model")
+            taken.append(times(engine(model=str(tmp_path / place / "model"), **NOISY), (8, 8)))
+        assert taken[0] == taken[1]
+
+    def test_launches_share_their_noise_among_their_repeats(self):
+        noisy = {"launch": 5, "launch_noise": 0.1}
+        assert times(engine(**noisy), (8, 8), repeat_id="a") == times(engine(**noisy), (8, 8), repeat_id="b")
+
+
+class TestSettings:
+    @pytest.mark.parametrize("name", ["power", "speed", "enforce_eager", "dtype"])
+    def test_a_setting_that_does_not_exist_is_refused_with_those_that_do(self, name):
+        with pytest.raises(OptionError, match=rf"sim:h200 has no setting '{name}'.*launch_noise.*seed.*slowdown"):
+            engine(**{name: 1})
+
+    @pytest.mark.parametrize("value", [-1, "fast", None, True, [], float("nan"), float("inf")])
+    @pytest.mark.parametrize("name", ["seed", "launch_noise", "repeat_noise", "slowdown"])
+    @pytest.mark.parametrize("origin", ["treatment", "args"])
+    def test_a_value_that_is_no_number_is_refused(self, name, value, origin):
+        given = {name: value} if origin == "treatment" else {"args": {name: value}}
+        with pytest.raises(OptionError, match=f"{name} is a number of at least 0"):
+            engine(**given)
+
+    def test_a_slowdown_of_nothing_is_refused(self):
+        with pytest.raises(OptionError, match="slowdown"):
+            engine(slowdown=0)
+
+    def test_arguments_of_real_engines_in_a_marker_change_nothing(self):
+        ignored = {"gpu_memory_utilization": 0.5, "max_model_len": 512, "load_format": "dummy", "enforce_eager": True}
+        assert times(engine(args=ignored), (8, 8)) == times(engine(), (8, 8))
+
+    def test_a_model_without_a_config_is_refused(self):
+        spec = specify(EngineChoice("sim:h200", "sim", {}, ""), "tiny-llama", {})
+        hub = type(spec)(spec.choice, Model("org/name", "org/name", None, True, True), {})
+        with pytest.raises(EngineError, match=r"config\.json of org/name"):
+            SimulatedEngine(hub)
+
+
+class TestClosing:
+    def test_closing_twice_or_before_opening_is_fine(self):
+        simulated = engine()
+        with simulated.clock.runner() as runner:
+            runner.run(simulated.close())
+            runner.run(simulated.open())
+            runner.run(simulated.close())
+            runner.run(simulated.close())
+
+    def test_closing_drops_what_was_running(self):
+        simulated = engine()
+
+        async def work():
+            answer = asyncio.ensure_future(ask(simulated, Request("0", (1,) * 8, 1000)))
+            await simulated.clock.sleep_until(10_000_000)
+            await simulated.close()
+            answer.cancel()
+            await asyncio.gather(answer, return_exceptions=True)
+            before = simulated.clock.now()
+            await simulated.clock.sleep_until(before + NS_PER_S)
+
+        with simulated.clock.runner() as runner:
+            runner.run(work())
+        assert len(times(simulated, (8, 2))[0]) == 2
