@@ -45,10 +45,18 @@ async def drive(
     sender = _Sender(engine, repeat_id, planned, workload.sampling, read_timeout)
     watch = asyncio.ensure_future(sender.watch())
     offer = {"batch": _batches, "closed": _closed_loop, "open": _open_loop}[workload.loop]
+    offering = asyncio.ensure_future(offer(sender, workload))
     try:
-        await offer(sender, workload)
+        # An engine that dies is noticed at once, not when the next request is due.
+        either: set[asyncio.Future[Any]] = {offering, sender.died}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if sender.died.done():
+            raise sender.died.result()
+        offering.result()
     finally:
         watch.cancel()
+        offering.cancel()
+        await asyncio.gather(offering, return_exceptions=True)
         await sender.cancel_all()
     return RepeatTrace(launch, repeat, workload.loop, tuple(sender.traces()))
 
@@ -78,7 +86,6 @@ async def _open_loop(sender: _Sender, workload: Workload) -> None:
         tasks = []
         for index, when in enumerate(due):
             await sender.clock.sleep_until(when)
-            sender.raise_if_dead()
             tasks.append(sender.start(index, when))
         await asyncio.gather(*tasks)
         return
@@ -119,6 +126,8 @@ class _Sender:
         self._timeout_ns = round(read_timeout * NS_PER_S)
         self._records = [_Record(p) for p in planned]
         self._tasks: dict[asyncio.Task[None], _Record] = {}
+        #: Done with the error that ended a request's task: the engine died.
+        self.died: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
     def start(self, index: int, due_ns: int) -> asyncio.Task[None]:
         record = self._records[index]
@@ -126,7 +135,13 @@ class _Sender:
         record.last_news_ns = self.clock.now()
         task = asyncio.ensure_future(self._send(index, record))
         self._tasks[task] = record
+        task.add_done_callback(self._note_death)
         return task
+
+    def _note_death(self, task: asyncio.Task[None]) -> None:
+        """A failed request is no exception of its task; what is one ends the repeat."""
+        if not task.cancelled() and (error := task.exception()) is not None and not self.died.done():
+            self.died.set_result(error)
 
     async def _send(self, index: int, record: _Record) -> None:
         planned = self.planned[index]
@@ -151,12 +166,6 @@ class _Sender:
             if not record.stalled:
                 raise
             record.error = f"read timeout: nothing came for {self._timeout_ns / NS_PER_S:g} s"
-
-    def raise_if_dead(self) -> None:
-        """Raise the error of a request whose engine died, without waiting for the others."""
-        for task in self._tasks:
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                raise error
 
     async def watch(self) -> None:
         """Cancel requests on which nothing new has come for the read timeout."""
