@@ -162,6 +162,10 @@ class TestWindow:
         # Two prompts of one token began to answer inside.
         assert value("total_throughput", trace) == pytest.approx(7 / 0.11)
 
+    def test_a_late_client_does_not_end_the_closed_loop_early(self):
+        trace = repeat(request(100), request(300, due=100, sent=150), loop="closed")
+        assert window(trace) == (100 * MS, 150 * MS)
+
     def test_an_open_loop_is_counted_from_the_first_completion_to_the_last_arrival(self):
         trace = repeat(request(80, due=0), request(150, due=100), request(400, due=300, sent=390), loop="open")
         assert window(trace) == (80 * MS, 300 * MS)

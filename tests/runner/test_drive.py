@@ -23,12 +23,13 @@ def driven(engine, workload, *, read_timeout=60.0, repeat_id="r"):
     planned = plan(workload, WORDS, test="t", launch=2, repeat="0")
 
     async def work():
-        repeat = await drive(
-            engine, workload, planned, launch=2, repeat=1, repeat_id=repeat_id, read_timeout=read_timeout
-        )
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert left == []  # nothing goes on after a repeat
-        return repeat
+        try:
+            return await drive(
+                engine, workload, planned, launch=2, repeat=1, repeat_id=repeat_id, read_timeout=read_timeout
+            )
+        finally:
+            # Nothing goes on after a repeat, however it ended.
+            assert asyncio.all_tasks() == {asyncio.current_task()}
 
     with engine.clock.runner() as runner:
         return runner.run(work())
