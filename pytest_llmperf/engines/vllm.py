@@ -81,13 +81,16 @@ class VllmEngine:
         return self._info()
 
     def _set_environment(self) -> None:
-        # A forked worker would inherit pytest's state, threads and descriptors.
-        os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         if self._spec.choice.platform == "cpu":
             os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
 
     def _start(self) -> Any:
+        from vllm import envs
+
+        if "VLLM_WORKER_MULTIPROCESSING_METHOD" in envs.environment_variables:
+            # A forked worker would inherit pytest's state, threads and descriptors; newer versions always spawn.
+            os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -198,7 +201,7 @@ class VllmEngine:
         if llm is not None:
             with suppress(Exception):  # a dead engine raises here; the processes are dealt with below
                 llm.shutdown()
-        _end_processes(self._mark)
+        _end_processes(self._mark, at_once=llm is None)
         _log_to(sys.__stderr__)
         self._log.close()
 
@@ -206,7 +209,8 @@ class VllmEngine:
 def _log_to(stream: TextIO | None) -> None:
     """Turn vLLM's own logger in this process to a stream."""
     for handler in logging.getLogger("vllm").handlers:
-        if isinstance(handler, logging.StreamHandler) and stream is not None:
+        # By name: pytest hangs handlers of its own on loggers while it captures.
+        if handler.get_name() == "vllm" and isinstance(handler, logging.StreamHandler) and stream is not None:
             handler.setStream(stream)
 
 
@@ -265,8 +269,13 @@ def _gpu_name() -> str:
     return str(current_platform.get_device_name())
 
 
-def _end_processes(mark: str) -> None:
-    """End every process that carries ``mark`` in its environment, except Python's own resource tracker."""
+def _end_processes(mark: str, *, at_once: bool) -> None:
+    """See every process that carries ``mark`` in its environment end, except Python's own resource tracker.
+
+    Args:
+        mark: Of the engine.
+        at_once: Nobody has asked them to end yet: the engine never came up.
+    """
     import psutil
 
     found = []
@@ -274,6 +283,10 @@ def _end_processes(mark: str) -> None:
         with suppress(psutil.Error):
             if process.environ().get(_MARK) == mark and "resource_tracker" not in " ".join(process.cmdline()):
                 found.append(process)
+    if at_once:
+        for process in found:
+            with suppress(psutil.Error):
+                process.terminate()
     _, alive = psutil.wait_procs(found, timeout=_GRACE)
     for process in alive:
         with suppress(psutil.Error):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -78,6 +80,7 @@ class LlmperfSession:
         self.progress = Progress(config, self.options.launches)
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
+        self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
     def arrange(self, items: list[pytest.Item]) -> None:
         """Resolve every test's engine, and bring tests of one engine together; other tests keep their places."""
@@ -302,6 +305,27 @@ class LlmperfSession:
         """Shut the engine down; safe to call twice."""
         self.progress.clear()
         self.pool.close()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+
+def _interrupt_on(*signals: signal.Signals) -> dict[signal.Signals, Any]:
+    """End the session on these signals as Ctrl-C does, so that engines are shut down and results written.
+
+    Returns:
+        The handlers that were there before; a signal that somebody else handles or ignores is left alone.
+    """
+
+    def interrupt(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    replaced = {s: signal.getsignal(s) for s in signals if signal.getsignal(s) is signal.SIG_DFL}
+    for number in replaced:
+        signal.signal(number, interrupt)
+    return replaced
 
 
 def _summary(summaries: Mapping[str, Summary], name: str) -> Summary:
