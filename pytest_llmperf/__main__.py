@@ -25,6 +25,8 @@ def main(argv: list[str] | None = None) -> int:
 
             print(json_schema(), end="")
             return 0
+        if options.command == "peaks":
+            return _peaks(on_cpu=options.cpu, as_json=options.json)
         return _report(options.folder, options.template)
     except LlmperfError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -40,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("folder", type=Path, help="the report folder of a run")
     report.add_argument("--template", type=Path, help="a jinja2 template instead of the shipped one")
     commands.add_parser("schema", help="print the JSON Schema of results.json")
+    peaks = commands.add_parser("peaks", help="measure how fast this machine copies and multiplies at best")
+    peaks.add_argument("--cpu", action="store_true", help="the processor's memory, also where GPUs are")
+    peaks.add_argument("--json", action="store_true", help="SI units, for scripts")
     commands.add_parser("model", help="what a model needs of a GPU, from its config.json", add_help=False)
     return parser
 
@@ -53,6 +58,28 @@ def _report(folder: Path, template: Path | None) -> int:
     for line, _ in table(results, 100):
         print(line)
     print(f"report: {folder / 'report.html'}")
+    return 0
+
+
+def _peaks(*, on_cpu: bool, as_json: bool) -> int:
+    from pytest_llmperf import peaks
+    from pytest_llmperf.gpu.nvml import visible_boards
+    from pytest_llmperf.report.units import format_value
+
+    found = [peaks.cpu_peaks()] if on_cpu or not visible_boards() else peaks.gpu_peaks()
+    if as_json:
+        print(peaks.as_json(found))
+        return 0
+    for index, one in enumerate(found):
+        print(f"{index}: {one.device}")
+        rates = {"copy": one.copy_bandwidth, "host to device": one.host_to_device, "device to host": one.device_to_host}
+        rates |= {f"to GPU {other}": rate for other, rate in one.peer_to_peer.items()}
+        for name, rate in rates.items():
+            if rate is not None:
+                print(f"   {name:<16} {format_value(rate, 'B')}/s")
+        for dtype, rate in one.matmul_flops.items():
+            print(f"   {dtype + ' product':<16} {rate / 1e12:.1f} TFLOP/s")
+        print(f"   ({one.method})")
     return 0
 
 

@@ -6,7 +6,7 @@ import math
 
 __all__ = ["format_change", "format_value"]
 
-_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 #: Units that take SI prefixes; others are printed as they are.
 _PREFIXED = {"s", "W", "J", "Hz", "B"}
 
