@@ -36,6 +36,8 @@ __all__ = [
 SCHEMA_VERSION = 1
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
 _LONGEST_NAME = 200
+#: A name that ends like this could be another name's slug.
+_DIGESTED = re.compile(r"-[0-9a-f]{8}$")
 
 Measured = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -107,7 +109,9 @@ class Baseline(_Strict):
 def slug(text: str) -> str:
     """A file name that is safe everywhere and differs whenever ``text`` does, also where case is ignored."""
     plain = re.sub(r"[^a-z0-9_.\[\]=+-]+", "-", text.lower()).strip("-.") or "x"
-    if plain == text and plain.partition(".")[0] not in _RESERVED and len(plain) <= _LONGEST_NAME:
+    if plain.partition(".")[0] in _RESERVED:  # with any ending: Windows takes con.json for the console as well
+        plain = f"x-{plain}"
+    if plain == text and len(plain) <= _LONGEST_NAME and not _DIGESTED.search(plain):
         return plain
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{plain[:_LONGEST_NAME].rstrip('-.')}-{digest}"

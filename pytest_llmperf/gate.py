@@ -138,7 +138,7 @@ def compare(
         return Comparison(metric, "no-baseline", tolerance, current=current.value, reason=why)
     for whose, summary in (("baseline", baseline), ("run", current)):
         if unusable := _unusable(summary):
-            return Comparison(metric, "invalid", tolerance, reason=f"the {whose} holds the unusable value {unusable!r}")
+            return Comparison(metric, "invalid", tolerance, reason=f"the {whose} holds {unusable}")
     decision = decide(baseline.launches, current.launches, better=better, tolerance=tolerance)
     return Comparison(
         metric,
@@ -160,6 +160,8 @@ def _centre(launches: Sequence[Sequence[float]]) -> float:
     return statistics.median(statistics.median(launch) for launch in launches)
 
 
-def _unusable(summary: Summary) -> float | None:
+def _unusable(summary: Summary) -> str | None:
+    if not summary.launches or not all(summary.launches):
+        return "a launch without any value"
     values = [v for launch in summary.launches for v in launch]
-    return next((v for v in values if not math.isfinite(v) or v <= 0), None if values else math.nan)
+    return next((f"the unusable value {v!r}" for v in values if not math.isfinite(v) or v <= 0), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,7 +169,7 @@ class SessionOptions:
             read_timeout=_ini_number(config, "llmperf_read_timeout", 120),
             connect_timeout=_ini_number(config, "llmperf_connect_timeout", 30),
             tolerance=_ini_tolerance(config.getini("llmperf_tolerance") or []),
-            allowed_failures=int(_ini_number(config, "llmperf_allowed_failures", 0, least=0, whole=True)),
+            allowed_failures=int(_ini_number(config, "llmperf_allowed_failures", 0, whole=True)),
             in_ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
         )
 
@@ -200,14 +201,17 @@ class MarkerOptions:
             if mark.args:
                 raise OptionError(f"{where} takes named arguments only, not {mark.args[0]!r}.")
             if unknown := sorted(set(mark.kwargs) - set(merged)):
-                raise OptionError(f"{where} has no argument {unknown[0]!r}.", remedy=f"It takes: {', '.join(merged)}.")
+                names = f"argument{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}"
+                raise OptionError(f"{where} has no {names}.", remedy=f"It takes: {', '.join(merged)}.")
             model = mark.kwargs.get("model", merged["model"])
             if model is not None and not isinstance(model, str):
                 raise OptionError(f"{where}: model is a name or a path, not {model!r}.")
             engine = mark.kwargs.get("engine", {})
             if not isinstance(engine, Mapping) or not all(isinstance(k, str) for k in engine):
                 raise OptionError(f"{where}: engine is a mapping of engine arguments, not {engine!r}.")
-            merged["tolerance"] |= _tolerances(mark.kwargs.get("tolerance"), where)
+            tolerance = _tolerances(mark.kwargs.get("tolerance"), where)
+            # One tolerance for all metrics leaves nothing of the markers farther away.
+            merged["tolerance"] = tolerance if "*" in tolerance else merged["tolerance"] | tolerance
             merged["model"] = model
             merged["engine"] |= engine
         return cls(**merged)
@@ -241,7 +245,8 @@ def parse_tolerance(value: Any, where: str) -> float:
         except ValueError:
             number = math.nan
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value)
+        with suppress(OverflowError):  # a whole number beyond what a float can hold
+            number = float(value)
     if not math.isfinite(number) or number < 0:
         raise OptionError(f"{where}: a tolerance is like '3%' or 0.03, not {value!r}.")
     return number
@@ -263,7 +268,7 @@ def _ini_tolerance(lines: list[str]) -> dict[str, float]:
     return result
 
 
-def _ini_number(config: pytest.Config, name: str, default: float, *, least: float = 0, whole: bool = False) -> float:
+def _ini_number(config: pytest.Config, name: str, default: float, *, whole: bool = False) -> float:
     text = config.getini(name)
     if text in (None, ""):
         return default
@@ -271,6 +276,7 @@ def _ini_number(config: pytest.Config, name: str, default: float, *, least: floa
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number) or number < least or (whole and number != int(number)) or (not whole and number == 0):
-        raise OptionError(f"{name} in the ini file is a {'whole ' if whole else ''}number, not {text!r}.")
+    if not math.isfinite(number) or (number < 0 or number != int(number) if whole else number <= 0):
+        kind = "whole number of at least 0" if whole else "number above 0"
+        raise OptionError(f"{name} in the ini file is a {kind}, not {text!r}.")
     return number

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -55,8 +55,9 @@ class Distribution:
                 remedy=f"Use one of: {', '.join(_SHAPES)}.",
             )
         names = _SHAPES[self.kind]
+        if not isinstance(self.values, list | tuple):
+            raise WorkloadError(f"The length distribution {self.kind!r} takes a list of values, not {self.values!r}.")
         values = tuple(self.values)
-        object.__setattr__(self, "values", values)
         if names is not None and len(values) != len(names):
             raise WorkloadError(
                 f"The length distribution {self.kind!r} takes {len(names)} values and was given {len(values)}.",
@@ -77,6 +78,8 @@ class Distribution:
                 raise WorkloadError(
                     f"The distribution {self.kind!r} needs a spread of at least 0 and a centre between low and high."
                 )
+            values = (float(centre), float(spread), *bounds)
+        object.__setattr__(self, "values", values)
 
     @property
     def high(self) -> int:
@@ -156,11 +159,13 @@ class Workload:
             _check_count(name, getattr(self, name), least=0)
         for name in ("rate", "max_wait"):
             _check_positive(name, getattr(self, name))
+            if getattr(self, name) is not None:
+                # 2 and 2.0 are the same rate and have to give the same digest.
+                object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "trace", None if self.trace is None else str(self.trace))
         self._check_loop()
         self._check_arrival()
         self._check_policy()
-        self._check_prefix()
         object.__setattr__(self, "sampling", _frozen("sampling", self.sampling))
         object.__setattr__(self, "slo", _frozen("slo", self.slo))
         self._check_slo()
@@ -169,6 +174,7 @@ class Workload:
             if self.requests is not None and self.requests > len(trace):
                 raise WorkloadError(f"requests={self.requests} asks for more than the {len(trace)} of {self.trace}.")
             object.__setattr__(self, "_replay", trace[: self.requests])
+        self._check_prefix()
 
     def _check_loop(self) -> None:
         given = [n for n in ("batch", "concurrency", "rate", "trace") if getattr(self, n) is not None]
@@ -190,15 +196,15 @@ class Workload:
             raise WorkloadError("trace brings its own lengths; input_len and output_len cannot be given with it.")
 
     def _check_arrival(self) -> None:
-        kind, _, shape = str(self.arrival).partition(":")
+        kind, colon, shape = str(self.arrival).partition(":")
         if kind not in ARRIVALS:
             raise WorkloadError(f"arrival={self.arrival!r} is not known.", remedy=f"Use one of: {', '.join(ARRIVALS)}.")
-        if (kind == "gamma") != bool(shape):
+        if (kind == "gamma") != bool(colon):
             raise WorkloadError(
                 f"arrival={self.arrival!r}: only gamma takes a shape, and needs one.",
                 remedy='Write "gamma:0.5", say.',
             )
-        if shape and not (_parses(shape) and 0 < float(shape) < math.inf):
+        if colon and not (_parses(shape) and 0 < float(shape) < math.inf):
             raise WorkloadError(f"arrival={self.arrival!r}: the shape is a number above 0.")
         if self.arrival != "poisson" and self.rate is None:
             raise WorkloadError(f"arrival={self.arrival!r} says how a rate is spaced, and no rate was given.")
@@ -218,9 +224,13 @@ class Workload:
             raise WorkloadError("max_batch belongs to the policies static and dynamic, not to continuous.")
 
     def _check_prefix(self) -> None:
-        if self.shared_prefix and isinstance(self.input_len, int) and self.shared_prefix >= self.input_len:
+        if self.replay:
+            longest = max(r.input_len for r in self.replay)
+        else:
+            longest = self.input_len if isinstance(self.input_len, int) else self.input_len.high
+        if self.shared_prefix >= longest:
             raise WorkloadError(
-                f"shared_prefix={self.shared_prefix} leaves nothing of input_len={self.input_len} to differ."
+                f"shared_prefix={self.shared_prefix} leaves nothing of an input_len of at most {longest} to differ."
             )
 
     def _check_slo(self) -> None:
@@ -317,7 +327,12 @@ def _from_json(record: dict[str, Any]) -> Workload:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond what a float can hold
+        return False
 
 
 def _parses(text: str) -> bool:
@@ -335,9 +350,10 @@ def _length(name: str, value: Any) -> int | Distribution:
         if len(value) != 1:
             raise WorkloadError(f"{name} takes one distribution, such as {{'uniform': [128, 1024]}}, not {value!r}.")
         ((kind, values),) = value.items()
-        if not isinstance(values, list | tuple):
-            raise WorkloadError(f"{name}: the distribution {kind!r} takes a list of values, not {values!r}.")
-        return Distribution(kind, tuple(values))
+        try:
+            return Distribution(kind, values)
+        except WorkloadError as error:
+            raise WorkloadError(f"{name}: {error.problem}", remedy=error.remedy) from None
     _check_count(name, value, least=1)
     return int(value)
 
@@ -387,6 +403,7 @@ def _read_trace(path: Path) -> tuple[TraceRequest, ...]:
             ) from None
         if not _is_number(request.arrival) or request.arrival < 0:
             raise WorkloadError(f"trace: line {number} of {path}: arrival is a number of seconds from 0 up.")
+        request = replace(request, arrival=float(request.arrival))
         _check_count(f"trace: line {number} of {path}: input_len", request.input_len, least=1)
         _check_count(f"trace: line {number} of {path}: output_len", request.output_len, least=1)
         requests.append(request)

@@ -19,8 +19,8 @@ __all__ = ["EngineLog", "root_cause"]
 
 #: An exception's closing line, as a process prints it, with or without vLLM's own prefix.
 _EXCEPTION = re.compile(
-    r"^(?:\(\S+(?: pid=\d+)?\) )?(?:(?:ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] )?"
-    r"(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (?P<message>\S.*)$"
+    r"^(?:\([^()]*\) )*(?:(?:ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] )?"
+    r"(?P<kind>(?:[A-Za-z_]\w*\.)*(?:Exception|[A-Z]\w*(?:Error|Exception|Exit|Interrupt))): (?P<message>\S.*)$"
 )
 #: Messages that only point at another one.
 _POINTERS = re.compile(

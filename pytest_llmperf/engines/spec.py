@@ -52,7 +52,8 @@ class EngineSpec:
     @property
     def key(self) -> str:
         """A string that is equal exactly when one engine can serve both."""
-        return json.dumps([self.choice.name, self.choice.treatment, self.model.location, self.args], sort_keys=True)
+        parts = [self.choice.name, self.choice.treatment, self.model.location, self.args]
+        return json.dumps(parts, sort_keys=True, default=repr)  # a marker can hold any object, a torch.dtype say
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -85,12 +86,13 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _split(text: str) -> list[str]:
-    parts, depth, quoted = [""], 0, False
+    parts, depth, quoted, escaped = [""], 0, False, False
     for character in text:
-        if character == '"':
+        if character == '"' and not escaped:
             quoted = not quoted
         elif not quoted:
             depth += (character in "[{") - (character in "]}")
+        escaped = quoted and character == "\\" and not escaped
         if character == "," and not quoted and depth == 0:
             parts.append("")
         else:
@@ -100,7 +102,7 @@ def _split(text: str) -> list[str]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except ValueError:
         pass
     try:
@@ -112,6 +114,11 @@ def _value(text: str) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)  # 1e999 is infinite
+    return number if math.isfinite(number) else _no_constant(text)
 
 
 def choose(text: str, *, gpus: Sequence[str], gate_needs_gpu: bool) -> EngineChoice:

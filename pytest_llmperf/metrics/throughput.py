@@ -17,14 +17,15 @@ def window(repeat: RepeatTrace) -> tuple[int, int]:
 
     A batch is counted whole, from when it was due to its last token. A loop is counted while the load is at its
     plateau: from the first completion to the last submission (closed loop) or the last arrival (open loop). When
-    these do not lie in that order, the loop never reached a plateau and is counted whole.
+    these do not lie in that order, the loop never reached a plateau and is counted whole. Failed requests neither
+    count nor stretch the window.
     """
     done = repeat.completed
-    whole = min(r.due_ns for r in repeat.requests), max(r.last_ns for r in done)
+    whole = min(r.due_ns for r in done), max(r.last_ns for r in done)
     if repeat.loop == "batch":
         return whole
     start = min(r.last_ns for r in done)
-    end = max(r.sent_ns if repeat.loop == "closed" else r.due_ns for r in repeat.requests)
+    end = max(r.sent_ns if repeat.loop == "closed" else r.due_ns for r in done)
     return (start, end) if end > start else whole
 
 

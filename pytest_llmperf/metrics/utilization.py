@@ -130,12 +130,12 @@ _SOURCE = "the client's receive times, the model's config.json, the device's pea
 
 METRICS = (
     Metric(
-        "mbu", "", "higher", "(weight bytes + KV-cache bytes of the running sequences) / TPOT / peak bandwidth",
+        "mbu", "1", "higher", "(weight bytes + KV-cache bytes of the running sequences) / TPOT / peak bandwidth",
         _SOURCE, _mbu,
     ),
-    Metric("mfu", "", "higher", "model FLOPs per second / peak dense FLOPs of the dtype in use", _SOURCE, _mfu),
+    Metric("mfu", "1", "higher", "model FLOPs per second / peak dense FLOPs of the dtype in use", _SOURCE, _mfu),
     Metric(
-        "roofline_efficiency", "", "higher",
+        "roofline_efficiency", "1", "higher",
         "time that the roofline allows / time measured: TPOT, or the batch's prefill where there is no TPOT",
         _SOURCE, _roofline_efficiency,
     ),

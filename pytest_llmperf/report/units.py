@@ -16,12 +16,12 @@ def format_value(value: float | None, unit: str, *, bare: bool = False) -> str:
 
     Args:
         value: In SI units.
-        unit: As the metric names it; an empty unit is a ratio, printed in percent.
+        unit: As the metric names it; the unit 1 is a ratio, printed in percent.
         bare: Leave the unit out, where a column's head names it.
     """
     if value is None:
         return "-"
-    if unit == "":
+    if unit == "1":
         return f"{value:.1%}"
     if unit in _PREFIXED and value != 0:
         # 0.9996 of a unit still prints as 1.000 of it, not as 999.6 thousandths.

@@ -53,13 +53,12 @@ def vllm(pytester, monkeypatch):
 
 
 def engine_processes():
+    """Every process of any vLLM engine: they give themselves titles that begin so."""
     found = []
-    for process in psutil.process_iter():
-        try:
-            if "PYTEST_LLMPERF_ENGINE" in process.environ() and "resource_tracker" not in " ".join(process.cmdline()):
-                found.append(process)
-        except psutil.Error:
-            continue
+    for process in psutil.process_iter(["cmdline"]):
+        words = " ".join(process.info["cmdline"] or ())
+        if words.startswith("VLLM::"):
+            found.append(words)
     return found
 
 
@@ -139,17 +138,30 @@ def test_no_process_survives_an_interrupted_run(pytester, monkeypatch, number):
         sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--llmperf-engine=vllm,enforce_eager=true",
         "--llmperf-report=report",
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: (pytester.path / "measured").exists() or process.poll() is not None)
-    assert process.poll() is None
-    assert engine_processes()
-    time.sleep(1)
-    os.kill(process.pid, number)
-    output, _ = process.communicate(timeout=120)
-    wait_for(lambda: not engine_processes())
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=_heed_interrupts
+    )
+    try:
+        wait_for(lambda: (pytester.path / "measured").exists() or process.poll() is not None)
+        assert process.poll() is None
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert any("VLLM::" in " ".join(p.cmdline()) for p in family)
+        time.sleep(1)
+        os.kill(process.pid, number)
+        output, _ = process.communicate(timeout=120)
+        wait_for(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
+    finally:
+        for left in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []:
+            left.kill()
+        process.kill()
     if number != signal.SIGKILL:
         assert process.returncode == 2, output
         assert (pytester.path / "report/results.json").exists()
+
+
+def _heed_interrupts():
+    # A test run started in the background of a shell has Ctrl-C ignored, and hands that on.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(condition, seconds=120):
