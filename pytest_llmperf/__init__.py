@@ -18,9 +18,12 @@ _HOMES = {"Distribution": "pytest_llmperf.workload", "Workload": "pytest_llmperf
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("pytest-llmperf")
+        try:
+            return version("pytest-llmperf")
+        except PackageNotFoundError:  # run from a checkout that was never installed
+            return "unknown"
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

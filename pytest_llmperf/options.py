@@ -264,7 +264,7 @@ def _ini_tolerance(lines: list[str]) -> dict[str, float]:
     result = {}
     for line in lines:
         name, colon, value = line.rpartition(":")
-        result[name.strip() if colon else "*"] = parse_tolerance(value, "llmperf_tolerance in the ini file")
+        result[name.strip() if colon else "*"] = parse_tolerance(value.strip(), "llmperf_tolerance in the ini file")
     return result
 
 

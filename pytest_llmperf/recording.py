@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pytest_llmperf.arithmetic import Hardware
 from pytest_llmperf.baselines import Identity
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.gate import Comparison, worst
-from pytest_llmperf.metrics import REGISTRY, Context, Summary, summarize
+from pytest_llmperf.metrics import REGISTRY, Context, Summary, roof_of, summarize
 from pytest_llmperf.overhead import client_overhead
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
@@ -27,11 +28,13 @@ class Measurement:
         test: The test's id, with ``#name`` for a named measurement.
         workload: What was sent.
         launches: What came back, launch by launch.
+        peaks: The device's peaks as measured, where no data sheet gives them.
     """
 
     test: str
     workload: Workload
     launches: list[Launch] = field(default_factory=list)
+    peaks: Hardware | None = None
 
     @property
     def info(self) -> EngineInfo:
@@ -50,7 +53,17 @@ class Measurement:
 
     def summaries(self) -> dict[str, Summary]:
         """Every metric of the registry over all launches."""
-        context = Context(slo=self.workload.slo)
+        info = self.info
+        roof = roof_of(
+            info.model_config,
+            device=info.device,
+            dtype=info.dtype,
+            quantization=info.quantization,
+            kv_cache_dtype=info.kv_cache_dtype,
+            gpus=info.device_count,
+            measured=self.peaks,
+        )
+        context = Context(slo=self.workload.slo, roof=roof)
         launches = [launch.repeats for launch in self.launches]
         return {name: summarize(metric, launches, context) for name, metric in REGISTRY.items()}
 

@@ -1,9 +1,22 @@
-from __future__ import annotations
+"""What all tests share."""
 
+import pytest
 from hypothesis import settings
+
+# pytester forgets modules that an inner run has loaded; these stay, so that every inner run has the same classes.
+import pytest_llmperf.engines.simulated
+import pytest_llmperf.machine
+import pytest_llmperf.plugin.checking
+import pytest_llmperf.report.write  # noqa: F401
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 settings.register_profile("llmperf", deadline=None, database=None)
 settings.load_profile("llmperf")
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True)
+def no_ci(monkeypatch):
+    """Tests behave the same on a developer's machine and in CI, except where they set CI themselves."""
+    monkeypatch.delenv("CI", raising=False)

@@ -22,18 +22,18 @@ class Hardware:
         name: As its driver gives it.
         flops: Peak dense operations per second by dtype (``float16``, ``bfloat16``, ``float8``, ...).
         peak_bandwidth: Peak memory bandwidth in bytes/s.
-        memory_bytes: Memory in bytes.
-        power_limit_w: Default power limit in watts.
-        sm_clock_hz: SM clock at which ``flops`` hold.
+        memory_bytes: Memory in bytes; ``None`` when no data sheet describes the hardware.
+        power_limit_w: Default power limit in watts; ``None`` likewise.
+        sm_clock_hz: SM clock at which ``flops`` hold; ``None`` likewise, and then they do not scale.
         source: Where the figures come from.
     """
 
     name: str
     flops: Mapping[str, float]
     peak_bandwidth: float
-    memory_bytes: float
-    power_limit_w: float
-    sm_clock_hz: float
+    memory_bytes: float | None
+    power_limit_w: float | None
+    sm_clock_hz: float | None
     source: str
 
     @classmethod
@@ -85,7 +85,7 @@ class Hardware:
                 f" {', '.join(sorted(self.flops))}.",
                 remedy="Use a dtype that the GPU has, or give a measured peak.",
             )
-        if sm_clock_hz is None:
+        if sm_clock_hz is None or self.sm_clock_hz is None:
             return peak
         return peak * _positive("The SM clock", sm_clock_hz) / self.sm_clock_hz
 
@@ -130,7 +130,9 @@ class Hardware:
             canonical = canonical_dtype(dtype)
             if canonical is None:
                 raise HardwareError(f"The measured peak's dtype {brief(dtype)} is not known.")
-            scale = 1.0 if sm_clock_hz is None else self.sm_clock_hz / _positive("The SM clock", sm_clock_hz)
+            scale = 1.0
+            if sm_clock_hz is not None and self.sm_clock_hz is not None:
+                scale = self.sm_clock_hz / _positive("The SM clock", sm_clock_hz)
             changed[canonical] = _positive(f"The measured peak for {dtype}", value) * scale
         parts = [name for name, given in (("bandwidth", bandwidth), ("FLOPs", flops)) if given]
         return replace(

@@ -19,6 +19,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import exp, inf
 from typing import Any
 
@@ -87,7 +88,13 @@ class SimulatedEngine:
                 remedy="Give --llmperf-model a folder with a config.json, or a shipped shape.",
             )
         self._config = spec.model.config
-        self._architecture = Architecture.from_config(self._config)
+        model = Architecture.from_config(self._config)
+        # The same contexts come back in every repeat; what they cost is looked up.
+        self._kv_bytes = cache(model.kv_bytes)
+        self._decode_flops = cache(model.flops_per_token)
+        self._prefill_flops = cache(model.prefill_flops)
+        self._weight_bytes = cache(model.decode_weight_bytes)
+        self._factors: dict[str, float] = {}
         self._waiting: list[_Sequence] = []
         self._running: list[_Sequence] = []
         self._stepper: asyncio.Task[None] | None = None
@@ -158,11 +165,10 @@ class SimulatedEngine:
         return admitted
 
     def _step_seconds(self, prefills: list[_Sequence], decodes: list[_Sequence]) -> float:
-        model = self._architecture
-        flops: float = sum(model.prefill_flops(len(s.request.prompt)) for s in prefills)
-        flops += sum(model.flops_per_token(s.context) for s in decodes)
+        flops = sum(self._prefill_flops(len(s.request.prompt)) for s in prefills)
+        flops += sum(self._decode_flops(s.context) for s in decodes)
         tokens = sum(len(s.request.prompt) for s in prefills) + len(decodes)
-        moved = model.decode_weight_bytes(max(1, tokens)) + sum(model.kv_bytes(s.context) for s in decodes)
+        moved = self._weight_bytes(max(1, tokens)) + sum(self._kv_bytes(s.context) for s in decodes)
         memory_s = moved / (self._hardware.peak_bandwidth * _BANDWIDTH_SHARE)
         compute_s = flops / (self._hardware.peak_flops(self._compute_dtype()) * _FLOPS_SHARE)
         return (max(memory_s, compute_s) + _STEP_OVERHEAD_S) * self._settings["slowdown"]
@@ -172,10 +178,12 @@ class SimulatedEngine:
         return "float16" if self._spec.choice.name == "sim:v100" else "bfloat16"
 
     def _noise(self, request: Request) -> float:
-        seed = int(self._settings["seed"])
-        launch = random.Random(f"{seed}/{self._name}/{self._launch}").gauss(0, self._settings["launch_noise"])
-        repeat = random.Random(f"{seed}/{request.repeat_id}").gauss(0, self._settings["repeat_noise"])
-        return exp(launch + repeat)
+        if request.repeat_id not in self._factors:
+            seed = int(self._settings["seed"])
+            launch = random.Random(f"{seed}/{self._name}/{self._launch}").gauss(0, self._settings["launch_noise"])
+            repeat = random.Random(f"{seed}/{request.repeat_id}").gauss(0, self._settings["repeat_noise"])
+            self._factors[request.repeat_id] = exp(launch + repeat)
+        return self._factors[request.repeat_id]
 
     def _emit(self, sequence: _Sequence) -> None:
         now = self.clock.now()

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import sys
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import fields
@@ -20,6 +19,7 @@ from typing import Any, TextIO
 from pytest_llmperf.clock import NS_PER_S, MonotonicClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
 from pytest_llmperf.engines.logs import EngineLog, root_cause
+from pytest_llmperf.engines.processes import ProcessFamily
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.errors import EngineError, OptionError, RequestError
 from pytest_llmperf.machine import cpu_name
@@ -27,11 +27,6 @@ from pytest_llmperf.models import config_digest
 from pytest_llmperf.trace import EngineStamps
 
 __all__ = ["VllmEngine"]
-
-#: Marks the processes of one engine in their environment, so that orphans are found whoever their parent is.
-_MARK = "PYTEST_LLMPERF_ENGINE"
-#: Seconds that a process gets to end by itself before it is killed.
-_GRACE = 10
 
 #: A root cause that matches gets the remedy beside it.
 _REMEDIES = (
@@ -56,7 +51,7 @@ class VllmEngine:
         self._spec = spec
         self._log = EngineLog(log_path)
         self._llm: Any = None
-        self._mark = uuid.uuid4().hex
+        self._processes = ProcessFamily()
 
     async def open(self) -> EngineInfo:
         """Start the engine; takes from 15 s on.
@@ -66,28 +61,28 @@ class VllmEngine:
             EngineError: it did not start; the message holds the root cause that its worker printed.
         """
         self._set_environment()
-        os.environ[_MARK] = self._mark
         try:
-            with self._log.taking_over():
+            with self._processes.growing(), self._log.taking_over():
                 self._llm = self._start()
                 _log_to(self._log.stream)
         except (EngineError, OptionError):
             raise
         except Exception as error:
             raise self._start_error(error) from None
-        finally:
-            del os.environ[_MARK]
         self._log.skip()
         return self._info()
 
     def _set_environment(self) -> None:
-        # A forked worker would inherit pytest's state, threads and descriptors.
-        os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         if self._spec.choice.platform == "cpu":
             os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
 
     def _start(self) -> Any:
+        from vllm import envs
+
+        if "VLLM_WORKER_MULTIPROCESSING_METHOD" in envs.environment_variables:
+            # A forked worker would inherit pytest's state, threads and descriptors; newer versions always spawn.
+            os.environ.setdefault("VLLM_WORKER_MULTIPROCESSING_METHOD", "spawn")
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -195,10 +190,11 @@ class VllmEngine:
     async def close(self) -> None:
         """Shut down, wait for every process of this engine, and kill what has not ended after 10 s."""
         llm, self._llm = self._llm, None
+        self._processes.update()
         if llm is not None:
             with suppress(Exception):  # a dead engine raises here; the processes are dealt with below
                 llm.shutdown()
-        _end_processes(self._mark)
+        self._processes.end(at_once=llm is None)
         _log_to(sys.__stderr__)
         self._log.close()
 
@@ -206,7 +202,8 @@ class VllmEngine:
 def _log_to(stream: TextIO | None) -> None:
     """Turn vLLM's own logger in this process to a stream."""
     for handler in logging.getLogger("vllm").handlers:
-        if isinstance(handler, logging.StreamHandler) and stream is not None:
+        # By name: pytest hangs handlers of its own on loggers while it captures.
+        if handler.get_name() == "vllm" and isinstance(handler, logging.StreamHandler) and stream is not None:
             handler.setStream(stream)
 
 
@@ -263,19 +260,3 @@ def _gpu_name() -> str:
     from vllm.platforms import current_platform
 
     return str(current_platform.get_device_name())
-
-
-def _end_processes(mark: str) -> None:
-    """End every process that carries ``mark`` in its environment, except Python's own resource tracker."""
-    import psutil
-
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(_MARK) == mark and "resource_tracker" not in " ".join(process.cmdline()):
-                found.append(process)
-    _, alive = psutil.wait_procs(found, timeout=_GRACE)
-    for process in alive:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(alive, timeout=_GRACE)

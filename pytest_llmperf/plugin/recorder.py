@@ -42,6 +42,7 @@ class Recorder:
         self.run_id = inherited["run_id"] if inherited else f"{now:%Y%m%d-%H%M%S}-{os.getpid()}"
         self.folder = Path(inherited["folder"]) if inherited else self._folder()
         self.saved = 0
+        self.peaks: list[dict[str, Any]] = []
         self._records: list[dict[str, Any]] = []
         self._results: Results | None = None
         self._journaling = False
@@ -101,7 +102,7 @@ class Recorder:
         from pytest_llmperf.gpu.nvml import cuda_version, visible_boards
         from pytest_llmperf.machine import environment
 
-        return environment(visible_boards(), cuda_version())
+        return {**environment(visible_boards(), cuda_version()), "peaks": self.peaks}
 
     def provenance(self) -> dict[str, Any]:
         """What a baseline should remember of the run that made it."""

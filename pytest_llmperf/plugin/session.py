@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import signal
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_llmperf import baselines
+from pytest_llmperf import baselines, peaks
 from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.spec import EngineSpec, build, choose, specify
-from pytest_llmperf.errors import MachineError, OptionError
+from pytest_llmperf.errors import HardwareError, MachineError, OptionError
 from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
@@ -43,6 +46,7 @@ class TestState:
     Attributes:
         spec: The engine it runs on.
         tolerances: Its gated metrics.
+        asked_for: Metrics that its marker or the ini file names.
         measurements: By id of the measurement.
         records: Those that are final, in the order in which they were made.
         staged: Baselines to store if the test passes.
@@ -52,6 +56,7 @@ class TestState:
 
     spec: EngineSpec
     tolerances: Mapping[str, float]
+    asked_for: frozenset[str] = frozenset()
     measurements: dict[str, Measurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     staged: list[tuple[Path, baselines.Baseline]] = field(default_factory=list)
@@ -78,6 +83,8 @@ class LlmperfSession:
         self.progress = Progress(config, self.options.launches)
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
+        self._peaks: list[peaks.DevicePeaks] | None = None
+        self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
     def arrange(self, items: list[pytest.Item]) -> None:
         """Resolve every test's engine, and bring tests of one engine together; other tests keep their places."""
@@ -87,7 +94,9 @@ class LlmperfSession:
             marker = MarkerOptions.from_node(item)
             self._check_metric_names(marker.tolerance, f"@pytest.mark.llmperf of {item.nodeid}")
             spec = specify(self.choice, marker.model or self.options.model, marker.engine)
-            item.stash[STATE] = TestState(spec, tolerances(self.options, marker))
+            item.stash[STATE] = TestState(
+                spec, tolerances(self.options, marker), frozenset({*self.options.tolerance, *marker.tolerance})
+            )
             add_timer(item, self.replay_clock)
         first: dict[str, int] = {}
         for number, item in enumerate(ours):
@@ -140,6 +149,15 @@ class LlmperfSession:
         return build(spec, launch=launch, log_path=str(log))
 
     def _starting(self, spec: EngineSpec, launch: int) -> None:
+        if spec.choice.platform != "sim" and self._peaks is None:
+            # Before the first engine: nothing else runs yet, and all memory is free.
+            self.progress.show("measuring the peaks of this machine")
+            try:
+                self._peaks = peaks.in_own_process(on_gpu=spec.choice.platform == "cuda")
+            except HardwareError as error:
+                self._peaks = []
+                warnings.warn(f"llmperf: {error}", stacklevel=1)
+            self.recorder.peaks = [asdict(one) for one in self._peaks]
         self.progress.show(f"starting {spec.choice.name} with {spec.model.name}, launch {launch + 1}")
 
     @contextlib.contextmanager
@@ -177,6 +195,8 @@ class LlmperfSession:
                 ),
             )
             measurement.launches.append(launch)
+            if self.choice.platform == "cpu" and self._peaks:
+                measurement.peaks = peaks.hardware_of(self._peaks[0])
             self.progress.done()
             self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.repeats])
         summaries = measurement.summaries()
@@ -216,7 +236,11 @@ class LlmperfSession:
                 path = others[0]
         else:
             differing = baselines.differing(baseline.identity, identity)
-        gated = item.stash[STATE].tolerances
+        state = item.stash[STATE]
+        gated = dict(state.tolerances)
+        if measurement.peaks is not None and "mbu" not in state.asked_for:
+            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
+            gated.pop("mbu", None)
         if differing:
             reason = f"{path} was measured on something else: {'; '.join(differing)}"
             return [
@@ -302,6 +326,27 @@ class LlmperfSession:
         """Shut the engine down; safe to call twice."""
         self.progress.clear()
         self.pool.close()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+
+def _interrupt_on(*signals: signal.Signals) -> dict[signal.Signals, Any]:
+    """End the session on these signals as Ctrl-C does, so that engines are shut down and results written.
+
+    Returns:
+        The handlers that were there before; a signal that somebody else handles or ignores is left alone.
+    """
+
+    def interrupt(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    replaced = {s: signal.getsignal(s) for s in signals if signal.getsignal(s) is signal.SIG_DFL}
+    for number in replaced:
+        signal.signal(number, interrupt)
+    return replaced
 
 
 def _summary(summaries: Mapping[str, Summary], name: str) -> Summary:

@@ -58,6 +58,18 @@ class Gpu(_Model):
     simulated: bool
 
 
+class Peaks(_Model):
+    """What one device reached at best when it was measured: B/s and FLOP/s."""
+
+    device: str
+    copy_bandwidth: Number = Field(description="within its memory, bytes read and written together")
+    host_to_device: Number | None
+    device_to_host: Number | None
+    peer_to_peer: dict[str, Number] = Field(description="to each other GPU by its index")
+    matmul_flops: dict[str, Number]
+    method: str
+
+
 class Environment(_Model):
     """The machine."""
 
@@ -66,6 +78,7 @@ class Environment(_Model):
     cpu: str
     cuda: str | None
     gpus: list[Gpu]
+    peaks: list[Peaks] = Field(default=[], description="measured before the first real engine started")
     sensor: dict[str, Any] | None = Field(description="of the power readings; null when power was not read")
 
 

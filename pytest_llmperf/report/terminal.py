@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
     "measured": {},
     "not-applicable": {},
 }
+#: Warnings that are printed; the report has them all.
+_WARNINGS = 5
 _COLUMNS = (("ttft", "TTFT"), ("tpot", "TPOT"), ("throughput", "tokens/s"))
 
 
@@ -43,10 +46,12 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
             text += f"; TPOT ours/engine's {min(ratios):.4f} to {max(ratios):.4f}"
         for part in _wrapped(text, width):
             yield part, {}
-    warnings = list(dict.fromkeys(w for t in results.tests for w in t.warnings))
-    for warning in warnings:
-        for part in _wrapped(f"warning: {warning}", width):
+    warned = [(_short(test), warning) for test in results.tests for warning in test.warnings]
+    for name, warning in warned[:_WARNINGS]:
+        for part in _wrapped(f"{name}: {warning}", width):
             yield part, {"yellow": True}
+    if len(warned) > _WARNINGS:
+        yield f"{len(warned) - _WARNINGS} more warnings are in the report", {"yellow": True}
 
 
 def _line(test: TestRecord, name_width: int, width: int) -> str:
@@ -74,8 +79,6 @@ def _short(test: TestRecord) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, width, subsequent_indent="  ")
 
 

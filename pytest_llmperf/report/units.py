@@ -6,7 +6,7 @@ import math
 
 __all__ = ["format_change", "format_value"]
 
-_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 #: Units that take SI prefixes; others are printed as they are.
 _PREFIXED = {"s", "W", "J", "Hz", "B"}
 
@@ -16,12 +16,12 @@ def format_value(value: float | None, unit: str, *, bare: bool = False) -> str:
 
     Args:
         value: In SI units.
-        unit: As the metric names it; an empty unit is a ratio, printed in percent.
+        unit: As the metric names it; the unit 1 is a ratio, printed in percent.
         bare: Leave the unit out, where a column's head names it.
     """
     if value is None:
         return "-"
-    if unit == "":
+    if unit == "1":
         return f"{value:.1%}"
     if unit in _PREFIXED and value != 0:
         # 0.9996 of a unit still prints as 1.000 of it, not as 999.6 thousandths.

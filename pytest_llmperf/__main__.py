@@ -1,0 +1,87 @@
+"""``python -m pytest_llmperf``: what can be done without measuring."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pytest_llmperf.errors import LlmperfError
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; 0 on success, 1 on an error of ours (one sentence on stderr), 2 on wrong usage."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["model"]:
+        from pytest_llmperf.arithmetic import cli
+
+        return cli.main(arguments[1:])
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "schema":
+            from pytest_llmperf.report.results import json_schema
+
+            print(json_schema(), end="")
+            return 0
+        if options.command == "peaks":
+            return _peaks(on_cpu=options.cpu, as_json=options.json)
+        return _report(options.folder, options.template)
+    except LlmperfError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pytest_llmperf", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    report = commands.add_parser(
+        "report", help="make the report again: after a killed run from its journal, or with another template"
+    )
+    report.add_argument("folder", type=Path, help="the report folder of a run")
+    report.add_argument("--template", type=Path, help="a jinja2 template instead of the shipped one")
+    commands.add_parser("schema", help="print the JSON Schema of results.json")
+    peaks = commands.add_parser("peaks", help="measure how fast this machine copies and multiplies at best")
+    peaks.add_argument("--cpu", action="store_true", help="the processor's memory, also where GPUs are")
+    peaks.add_argument("--json", action="store_true", help="SI units, for scripts")
+    commands.add_parser("model", help="what a model needs of a GPU, from its config.json", add_help=False)
+    return parser
+
+
+def _report(folder: Path, template: Path | None) -> int:
+    from pytest_llmperf.report.terminal import table
+    from pytest_llmperf.report.write import load_run, write_report
+
+    results = load_run(folder)
+    write_report(results, folder, template)
+    for line, _ in table(results, 100):
+        print(line)
+    print(f"report: {folder / 'report.html'}")
+    return 0
+
+
+def _peaks(*, on_cpu: bool, as_json: bool) -> int:
+    from pytest_llmperf import peaks
+    from pytest_llmperf.gpu.nvml import visible_boards
+    from pytest_llmperf.report.units import format_value
+
+    found = [peaks.cpu_peaks()] if on_cpu or not visible_boards() else peaks.gpu_peaks()
+    if as_json:
+        print(peaks.as_json(found))
+        return 0
+    for index, one in enumerate(found):
+        print(f"{index}: {one.device}")
+        rates = {"copy": one.copy_bandwidth, "host to device": one.host_to_device, "device to host": one.device_to_host}
+        rates |= {f"to GPU {other}": rate for other, rate in one.peer_to_peer.items()}
+        for name, rate in rates.items():
+            if rate is not None:
+                print(f"   {name:<16} {format_value(rate, 'B')}/s")
+        for dtype, rate in one.matmul_flops.items():
+            print(f"   {dtype + ' product':<16} {rate / 1e12:.1f} TFLOP/s")
+        print(f"   ({one.method})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

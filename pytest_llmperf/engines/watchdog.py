@@ -1,0 +1,62 @@
+"""Ends an engine's processes when the process that started them was killed outright.
+
+Nothing can be cleaned up after SIGKILL, and vLLM's processes then live on with the GPU's memory. So a small
+process of its own waits for the end of the first. It is told by process ids with start times, so that an id which
+was given out again is never mistaken.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+
+import psutil
+
+__all__ = ["Watchdog"]
+
+
+class Watchdog:
+    """Watches this process on behalf of some others; :meth:`dismiss` it once they have been ended properly."""
+
+    def __init__(self, processes: list[psutil.Process]) -> None:
+        words = [f"{p.pid}:{p.create_time()}" for p in [psutil.Process(), *processes]]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest_llmperf.engines.watchdog", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C on the terminal is not meant for it
+        )
+
+    def dismiss(self) -> None:
+        """End the watching."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _process(word: str) -> psutil.Process | None:
+    pid, _, created = word.partition(":")
+    with suppress(psutil.Error):
+        process = psutil.Process(int(pid))
+        if process.create_time() == float(created):
+            return process
+    return None
+
+
+def main(words: list[str]) -> None:
+    """Wait for the first process to end, then kill the others and all that they started."""
+    watched, *others = (_process(word) for word in words)
+    if watched is not None:
+        watched.wait()
+    doomed = [p for p in others if p is not None]
+    for process in list(doomed):
+        with suppress(psutil.Error):
+            doomed += process.children(recursive=True)
+    for process in doomed:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

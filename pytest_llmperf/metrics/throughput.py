@@ -1,0 +1,97 @@
+"""Throughput: what came back in a window of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.metrics.latency import request_e2e_latency, request_itl, request_tpot, request_ttft
+from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome
+from pytest_llmperf.trace import RepeatTrace, RequestTrace
+
+__all__ = ["METRICS", "per_second", "tokens_within", "window"]
+
+
+def window(repeat: RepeatTrace) -> tuple[int, int]:
+    """The span in which throughput is counted, in nanoseconds.
+
+    A batch is counted whole, from when it was due to its last token. A loop is counted while the load is at its
+    plateau: from the first completion to the last submission (closed loop) or the last arrival (open loop). When
+    these do not lie in that order, the loop never reached a plateau and is counted whole. Failed requests neither
+    count nor stretch the window.
+    """
+    done = repeat.completed
+    whole = min(r.due_ns for r in done), max(r.last_ns for r in done)
+    if repeat.loop == "batch":
+        return whole
+    start = min(r.last_ns for r in done)
+    end = max(r.sent_ns if repeat.loop == "closed" else r.due_ns for r in done)
+    return (start, end) if end > start else whole
+
+
+def per_second(repeat: RepeatTrace, count: Callable[[RequestTrace, int, int], float]) -> float | Missing:
+    """Something that is counted in the window of a repeat, per second.
+
+    Args:
+        repeat: One run of the workload, with at least one completed request.
+        count: What a request brings within a window of nanoseconds, open at its start.
+    """
+    start, end = window(repeat)
+    if end <= start:
+        return Missing("no time passed between the first request and the last token")
+    # Half open on the left, so that the completion which opens a plateau is not counted into it; a whole run
+    # opens when its first request was due, before any token.
+    return sum(count(r, start, end) for r in repeat.completed) / ((end - start) / NS_PER_S)
+
+
+def tokens_within(request: RequestTrace, start: int, end: int) -> int:
+    """Output tokens that came within a window, open at its start."""
+    counted = sum(n for at, n in zip(request.received_ns, request.tokens, strict=True) if start < at <= end)
+    if counted == sum(request.tokens):
+        return request.output_tokens  # all inside: the server's count is the better one
+    return counted
+
+
+def _all_tokens(request: RequestTrace, start: int, end: int) -> int:
+    prompt = request.input_tokens if start < request.first_ns <= end else 0
+    return prompt + tokens_within(request, start, end)
+
+
+def _throughput(repeat: RepeatTrace, _: Context) -> Outcome:
+    return per_second(repeat, tokens_within)
+
+
+def _total_throughput(repeat: RepeatTrace, _: Context) -> Outcome:
+    return per_second(repeat, _all_tokens)
+
+
+def _request_throughput(repeat: RepeatTrace, _: Context) -> Outcome:
+    return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end))
+
+
+def _meets(request: RequestTrace, slo: Mapping[str, float]) -> bool:
+    gaps = request_itl(request)
+    seen: dict[str, float | None] = {
+        "ttft": request_ttft(request),
+        "tpot": request_tpot(request),
+        "itl": max(gaps, default=None),
+        "e2e_latency": request_e2e_latency(request),
+    }
+    # A request of one token has no TPOT and meets a limit on it vacuously.
+    return all(value is None or value <= slo[name] for name, value in seen.items() if name in slo)
+
+
+def _goodput(repeat: RepeatTrace, context: Context) -> Outcome:
+    if not context.slo:
+        return Missing("the workload sets no SLO")
+    return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end and _meets(r, context.slo)))
+
+
+_SOURCE = "the client's receive times; window: the whole batch, or a loop's plateau"
+
+METRICS = (
+    Metric("throughput", "tokens/s", "higher", "output tokens / window", _SOURCE, _throughput),
+    Metric("total_throughput", "tokens/s", "higher", "(prompt + output tokens) / window", _SOURCE, _total_throughput),
+    Metric("request_throughput", "1/s", "higher", "requests completed / window", _SOURCE, _request_throughput),
+    Metric("goodput", "1/s", "higher", "requests that met every SLO / window", _SOURCE, _goodput),
+)

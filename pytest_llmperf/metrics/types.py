@@ -1,0 +1,95 @@
+"""What a metric is: its entry in the registry, what it is computed from, and what comes out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pytest_llmperf.metrics.roof import Roof
+from pytest_llmperf.trace import RepeatTrace
+
+__all__ = ["Context", "Metric", "Missing", "Outcome", "Sampled", "Summary", "sampled"]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A quantity that was not measured.
+
+    Attributes:
+        reason: Why not, in words; equal reasons in baseline and run make the metric not applicable.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a metric may need besides the trace.
+
+    Attributes:
+        slo: Limits in seconds by latency metric.
+        roof: The model on its hardware.
+        sm_clock_hz: The SM clock that the GPUs are locked at; ``None`` when they are not.
+    """
+
+    slo: Mapping[str, float] = field(default_factory=dict)
+    roof: Roof = field(default_factory=Roof)
+    sm_clock_hz: float | None = None
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One repeat's value with the samples it is the median of."""
+
+    value: float
+    samples: tuple[float, ...]
+
+
+Outcome = float | Sampled | Missing
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One entry of the registry.
+
+    Attributes:
+        name: As in records and options.
+        unit: SI, as printed.
+        better: ``"lower"`` or ``"higher"``.
+        formula: In words and symbols, for the report.
+        source: What the inputs are read from.
+        of_repeat: The computation, for one repeat with at least one completed request.
+    """
+
+    name: str
+    unit: str
+    better: Literal["lower", "higher"]
+    formula: str
+    source: str
+    of_repeat: Callable[[RepeatTrace, Context], Outcome]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over all launches of a test.
+
+    Attributes:
+        value: Median over launches of the median over repeats; ``None`` when it was not measured.
+        launches: The repeats' values, launch by launch.
+        percentiles: p50, p90 and p99 over every request of every launch (over repeats for a metric that has no
+            samples of its own); ``None`` when it was not measured.
+        reason: Why there is no value.
+    """
+
+    value: float | None
+    launches: tuple[tuple[float, ...], ...]
+    percentiles: Mapping[str, float] | None
+    reason: str | None
+
+
+def sampled(samples: Iterable[float | None], missing: str) -> Sampled | Missing:
+    """The median of what there is, with its samples; ``missing`` says why there may be nothing."""
+    present = tuple(s for s in samples if s is not None)
+    return Sampled(statistics.median(present), present) if present else Missing(missing)

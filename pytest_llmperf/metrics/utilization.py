@@ -1,0 +1,142 @@
+"""Utilisation: what was reached of what the hardware allows.
+
+MBU counts the weights and the KV cache that a decode step reads (Databricks' definition), MFU the FLOPs of the
+model and not those of the kernels (PaLM's), the roofline the longer of the two times. Nothing is clipped at 1:
+more than the peak says that a peak or a count is wrong, and should be seen.
+"""
+
+from __future__ import annotations
+
+from pytest_llmperf.arithmetic import Architecture, Hardware, roofline
+from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.errors import HardwareError
+from pytest_llmperf.metrics.latency import ONE_TOKEN, request_tpot
+from pytest_llmperf.metrics.throughput import per_second, tokens_within
+from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome, sampled
+from pytest_llmperf.trace import RepeatTrace, RequestTrace
+
+__all__ = ["METRICS", "mean_running"]
+
+
+def mean_running(repeat: RepeatTrace) -> float:
+    """Sequences that decoded at once, as a mean over the time in which any did; 0 when none did.
+
+    For a single batch that is its size; otherwise it is counted from the spans between first and last tokens.
+    """
+    done = [r for r in repeat.completed if r.last_ns > r.first_ns]
+    if not done:
+        return 0.0
+    if _single_batch(repeat):
+        return float(len(done))
+    spans = sorted((r.first_ns, r.last_ns) for r in done)
+    busy, end = 0, spans[0][0]
+    for first, last in spans:
+        busy += max(0, last - max(first, end))
+        end = max(end, last)
+    return sum(last - first for first, last in spans) / busy
+
+
+def _single_batch(repeat: RepeatTrace) -> bool:
+    return repeat.loop == "batch" and len({r.due_ns for r in repeat.requests}) == 1
+
+
+def _known(context: Context) -> tuple[Architecture, Hardware] | Missing:
+    roof = context.roof
+    if roof.architecture is None:
+        return Missing(roof.why_no_model)
+    if roof.hardware is None:
+        return Missing(roof.why_no_hardware)
+    return roof.architecture, roof.hardware
+
+
+def _mbu(repeat: RepeatTrace, context: Context) -> Outcome:
+    known = _known(context)
+    tpot = sampled((request_tpot(r) for r in repeat.completed), ONE_TOKEN)
+    # One output token is the better reason: it holds on every machine.
+    if isinstance(tpot, Missing):
+        return tpot
+    if isinstance(known, Missing):
+        return known
+    (model, hardware), roof = known, context.roof
+
+    def mean_cache(request: RequestTrace) -> float:
+        last = request.input_tokens + request.output_tokens
+        return model.mean_kv_bytes(request.input_tokens, last, roof.kv_dtype, tensor_parallel=roof.gpus)
+
+    batch = mean_running(repeat)
+    caches = [mean_cache(r) for r in repeat.completed]
+    return roofline.mbu(
+        model.mbu_weight_bytes(batch),
+        batch * sum(caches) / len(caches),
+        tpot.value,
+        hardware.peak_bandwidth,
+        gpus=roof.gpus,
+    )
+
+
+def _mfu(repeat: RepeatTrace, context: Context) -> Outcome:
+    known = _known(context)
+    if isinstance(known, Missing):
+        return known
+    model, hardware = known
+    try:
+        peak = roofline.peak_matmul_flops(model, hardware, sm_clock_hz=context.sm_clock_hz)
+    except HardwareError as error:
+        return Missing(error.problem)
+
+    def flops(request: RequestTrace, start: int, end: int) -> float:
+        inside = tokens_within(request, start, end)
+        prefill = 0.0
+        if start < request.first_ns <= end:
+            # The prefill brings the first token; every later one is a decode step.
+            prefill, inside = model.prefill_flops(request.input_tokens), inside - 1
+        last = request.input_tokens + request.output_tokens
+        return prefill + max(0, inside) * model.mean_flops_per_token(request.input_tokens, last)
+
+    rate = per_second(repeat, flops)
+    return rate if isinstance(rate, Missing) else rate / (peak * context.roof.gpus)
+
+
+def _roofline_efficiency(repeat: RepeatTrace, context: Context) -> Outcome:
+    known = _known(context)
+    if isinstance(known, Missing):
+        return known
+    (model, hardware), roof = known, context.roof
+    done = repeat.completed
+    prompt = round(sum(r.input_tokens for r in done) / len(done))
+    output = round(sum(r.output_tokens for r in done) / len(done))
+    tpot = sampled((request_tpot(r) for r in done), ONE_TOKEN)
+    if isinstance(tpot, Missing) and not _single_batch(repeat):
+        return Missing("prefills of a load that is no single batch overlap in unknown ways")
+    try:
+        if isinstance(tpot, Missing):
+            allowed = roofline.prefill_time(
+                model, hardware, prompt_len=prompt, batch=len(done), gpus=roof.gpus, kv_dtype=roof.kv_dtype,
+                sm_clock_hz=context.sm_clock_hz,
+            )  # fmt: skip
+            measured = (max(r.first_ns for r in done) - done[0].due_ns) / NS_PER_S
+        else:
+            allowed = roofline.decode_time(
+                model, hardware, batch=max(1, round(mean_running(repeat))), input_len=prompt, output_len=output,
+                gpus=roof.gpus, kv_dtype=roof.kv_dtype, sm_clock_hz=context.sm_clock_hz,
+            )  # fmt: skip
+            measured = tpot.value
+    except HardwareError as error:
+        return Missing(error.problem)
+    return roofline.roofline_efficiency(allowed, measured)
+
+
+_SOURCE = "the client's receive times, the model's config.json, the device's peaks"
+
+METRICS = (
+    Metric(
+        "mbu", "1", "higher", "(weight bytes + KV-cache bytes of the running sequences) / TPOT / peak bandwidth",
+        _SOURCE, _mbu,
+    ),
+    Metric("mfu", "1", "higher", "model FLOPs per second / peak dense FLOPs of the dtype in use", _SOURCE, _mfu),
+    Metric(
+        "roofline_efficiency", "1", "higher",
+        "time that the roofline allows / time measured: TPOT, or the batch's prefill where there is no TPOT",
+        _SOURCE, _roofline_efficiency,
+    ),
+)  # fmt: skip

@@ -1,0 +1,55 @@
+"""A small suite on the simulated engine, and a way to run it."""
+
+import json
+
+import pytest
+
+SUITE = """
+import pytest
+from pytest_llmperf import Workload
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4])
+def test_decode(llmperf, batch):
+    llmperf.check(Workload(input_len=4, output_len=4, batch=batch))
+"""
+
+
+class Suite:
+    """Runs pytest on files in a folder of its own."""
+
+    def __init__(self, pytester):
+        self.pytester = pytester
+        self.folder = pytester.path
+        # Counted by the engine pool itself, printed by a plugin of the suite's.
+        pytester.makeconftest(
+            """
+            def pytest_unconfigure(config):
+                from pytest_llmperf.plugin.keys import SESSION
+                session = config.stash.get(SESSION, None)
+                if session is not None:
+                    print("engine starts:", session.pool.starts)
+            """
+        )
+
+    def write(self, text=SUITE, name="test_suite"):
+        self.pytester.makepyfile(**{name: text})
+
+    def run(self, *arguments, engine="sim:h200"):
+        self.results.unlink(missing_ok=True)
+        return self.pytester.runpytest(
+            f"--llmperf-engine={engine}", "--llmperf-report=report", "-p", "no:cacheprovider", *arguments
+        )
+
+    @property
+    def results(self):
+        return self.folder / "report" / "results.json"
+
+    def records(self):
+        return {t["nodeid"].partition("::")[2]: t for t in json.loads(self.results.read_text())["tests"]}
+
+
+@pytest.fixture
+def suite(pytester):
+    suite = Suite(pytester)
+    suite.write()
+    return suite
