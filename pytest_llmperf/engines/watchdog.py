@@ -16,6 +16,10 @@ import psutil
 __all__ = ["Watchdog"]
 
 
+#: Two processes of one id cannot have started this close together, in seconds.
+_SAME_START_S = 5.0
+
+
 class Watchdog:
     """Watches this process on behalf of some others; :meth:`dismiss` it once they have been ended properly."""
 
@@ -39,7 +43,8 @@ def _process(word: str) -> psutil.Process | None:
     pid, _, created = word.partition(":")
     with suppress(psutil.Error):
         process = psutil.Process(int(pid))
-        if process.create_time() == float(created):
+        # Start times are reckoned from the boot time, which a clock adjustment moves a little.
+        if abs(process.create_time() - float(created)) < _SAME_START_S:
             return process
     return None
 

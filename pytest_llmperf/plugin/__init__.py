@@ -6,7 +6,8 @@ and few have a performance test in it. The session's state is made at collection
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -88,29 +89,33 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Turn our errors into failures without a traceback of ours; store the baselines of a test that passed."""
-    try:
+    """Store the baselines of a test once its own assertions have held."""
+    with plain_failures():
         result = yield
-    except LlmperfError as error:
-        if not uses_llmperf(item):
-            raise
-        pytest.fail(str(error), pytrace=False)
-    session = item.config.stash.get(SESSION, None)
-    if session is not None:
-        try:
+        session = item.config.stash.get(SESSION, None)
+        if session is not None:
             session.store_baselines(item)
-        except LlmperfError as error:
-            pytest.fail(str(error), pytrace=False)
-    return result
+        return result
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, Any, Any]:
-    """Turn our errors into failures without a traceback of ours."""
-    try:
+    """Let a fixture of ours fail in words."""
+    with plain_failures():
         return (yield)
+
+
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Turn an error of ours into a failure that consists of its sentence, without a traceback."""
+    try:
+        yield
     except LlmperfError as error:
-        pytest.fail(str(error), pytrace=False)
+        sentence = str(error)
+    else:
+        return
+    # Outside of the handler, so that the failure does not drag the error along as its context.
+    pytest.fail(sentence, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,23 +9,12 @@ import jinja2
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report.charts import strip
-from pytest_llmperf.report.results import MetricValue, Results, TestRecord, VerdictRecord
+from pytest_llmperf.report.results import WORST_FIRST, MetricValue, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value
 
 __all__ = ["render"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_ORDER = (
-    "invalid",
-    "regressed",
-    "incomparable",
-    "no-baseline",
-    "inconclusive",
-    "improved",
-    "pass",
-    "not-applicable",
-    "measured",
-)
 
 
 def render(results: Results, template: Path | None = None) -> str:
@@ -49,8 +38,8 @@ def render(results: Results, template: Path | None = None) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(value=format_value, change=format_change, strip=_strip)
-    tests = sorted(results.tests, key=lambda test: _ORDER.index(test.verdict))
-    counts = {verdict: n for verdict in _ORDER if (n := sum(t.verdict == verdict for t in tests))}
+    tests = results.worst_first()
+    counts = {verdict: n for verdict in WORST_FIRST if (n := sum(t.verdict == verdict for t in tests))}
     try:
         return environment.get_template(name).render(
             results=results, tests=tests, counts=counts, gated=_gated, first_line=_first_line(tests)

@@ -14,9 +14,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_llmperf.errors import ResultsError
 
-__all__ = ["SCHEMA_VERSION", "Results", "TestRecord", "json_schema", "read_results"]
+__all__ = ["SCHEMA_VERSION", "WORST_FIRST", "Results", "TestRecord", "json_schema", "read_results"]
 
 SCHEMA_VERSION = 1
+
+#: How reports sort tests.
+WORST_FIRST = (
+    "invalid",
+    "regressed",
+    "incomparable",
+    "no-baseline",
+    "inconclusive",
+    "improved",
+    "pass",
+    "not-applicable",
+    "measured",
+)
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Verdict = Literal[
@@ -197,6 +210,10 @@ class Results(_Model):
     run: Run
     environment: Environment
     tests: list[TestRecord]
+
+    def worst_first(self) -> list[TestRecord]:
+        """The tests, those that need a reader first."""
+        return sorted(self.tests, key=lambda test: WORST_FIRST.index(test.verdict))
 
     def to_json(self) -> str:
         """Strict JSON (no NaN, no Infinity), indented by one space."""

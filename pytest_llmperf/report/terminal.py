@@ -11,7 +11,6 @@ from pytest_llmperf.report.units import format_change, format_value
 
 __all__ = ["failure_paragraph", "table"]
 
-_ORDER = ("invalid", "regressed", "incomparable", "no-baseline", "inconclusive", "improved", "pass", "not-applicable", "measured")  # fmt: skip  # noqa: E501
 _MARKUP: Mapping[str, dict[str, bool]] = {
     "pass": {"green": True},
     "improved": {"green": True, "bold": True},
@@ -35,7 +34,7 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
     name_width = max(12, min(width - 51, max((len(_short(t)) for t in results.tests), default=0)))
     head = f"{'test':<{name_width}}  " + "  ".join(f"{title:>10}" for _, title in _COLUMNS) + "  verdict"
     yield head[:width], {"bold": True}
-    for test in sorted(results.tests, key=lambda t: _ORDER.index(t.verdict)):
+    for test in results.worst_first():
         yield _line(test, name_width, width), _MARKUP.get(test.verdict, {"red": True})
     overheads = [t.client_overhead for t in results.tests if t.client_overhead and t.engine and not t.engine.simulated]
     if overheads:
