@@ -20,3 +20,6 @@ pytest_plugins = ["pytester"]
 def no_ci(monkeypatch):
     """Tests behave the same on a developer's machine and in CI, except where they set CI themselves."""
     monkeypatch.delenv("CI", raising=False)
+    # pytest-benchmark takes the inner runs of an xdist worker's tests for workers themselves.
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
