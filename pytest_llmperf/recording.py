@@ -17,7 +17,7 @@ from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
 from pytest_llmperf.workload import Workload
 
-__all__ = ["Measurement", "failure_record", "identity_of", "record_of"]
+__all__ = ["Measurement", "definitions", "failure_record", "identity_of", "record_of"]
 
 
 @dataclass
@@ -134,6 +134,14 @@ def record_of(
         "client_overhead": None if overhead is None else asdict(overhead),
         "warnings": [*measurement.warnings, *incomparable],
         "invalid": invalid,
+    }
+
+
+def definitions() -> dict[str, dict[str, str]]:
+    """What every metric of the registry means, for the record."""
+    return {
+        name: {"unit": m.unit, "better": m.better, "formula": m.formula, "source": m.source}
+        for name, m in REGISTRY.items()
     }
 
 

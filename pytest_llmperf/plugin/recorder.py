@@ -64,7 +64,7 @@ class Recorder:
             self._journaling = True
             self.folder.mkdir(parents=True, exist_ok=True)
             # An earlier run's journal in the same folder is not ours to continue.
-            path.write_text(json.dumps({"run": self._run(), "environment": self._environment()}) + "\n", "utf-8")
+            path.write_text(json.dumps(self._head()) + "\n", "utf-8")
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
             file.flush()
@@ -83,6 +83,11 @@ class Recorder:
         """Take the records that hang on a report."""
         if not self._in_worker:
             self._records += getattr(report, "llmperf", [])
+
+    def _head(self) -> dict[str, Any]:
+        from pytest_llmperf.recording import definitions
+
+        return {"run": self._run(), "environment": self._environment(), "definitions": definitions()}
 
     def _run(self) -> dict[str, Any]:
         from pytest_llmperf import __version__
@@ -118,9 +123,7 @@ class Recorder:
         from pytest_llmperf.report.results import Results
         from pytest_llmperf.report.write import write_report
 
-        self._results = Results.model_validate(
-            {"schema_version": 1, "run": self._run(), "environment": self._environment(), "tests": self._records}
-        )
+        self._results = Results.model_validate({"schema_version": 1, **self._head(), "tests": self._records})
         write_report(self._results, self.folder)
         for journal in self.folder.glob("journal*.jsonl"):
             journal.unlink()

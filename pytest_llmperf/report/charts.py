@@ -27,9 +27,11 @@ def strip(metric: MetricValue, verdict: VerdictRecord | None) -> str:
         band = (verdict.baseline / factor, verdict.baseline * factor)
     everything = values + before + list(band or ())
     low, high = min(everything), max(everything)
-    if high == low:
-        low, high = low * 0.99, high * 1.01 or 1.0
-    span = high - low
+    # Noise of a few per cent should look small: the axis spans at least a tenth of the value.
+    short = 0.1 * abs(high) - (high - low)
+    if short > 0:
+        low, high = low - short / 2, high + short / 2
+    span = high - low or 1.0
 
     def x(value: float) -> str:
         return f"{_MARGIN + (value - low) / span * (_WIDTH - 2 * _MARGIN):.1f}"

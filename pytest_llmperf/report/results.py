@@ -203,12 +203,22 @@ class TestRecord(_Model):
     invalid: str | None
 
 
+class Definition(_Model):
+    """What a metric means."""
+
+    unit: str
+    better: Literal["lower", "higher"]
+    formula: str
+    source: str = Field(description="what its inputs are read from")
+
+
 class Results(_Model):
     """The whole file."""
 
     schema_version: Literal[1]
     run: Run
     environment: Environment
+    definitions: dict[str, Definition] = Field(default={}, description="of the metrics, by name")
     tests: list[TestRecord]
 
     def worst_first(self) -> list[TestRecord]:

@@ -22,7 +22,7 @@ def format_value(value: float | None, unit: str, *, bare: bool = False) -> str:
     if value is None:
         return "-"
     if unit == "1":
-        return f"{value:.1%}"
+        return f"{value:.1%}" if abs(value) >= 0.1 or value == 0 else f"{value:.2%}"
     if unit in _PREFIXED and value != 0:
         # 0.9996 of a unit still prints as 1.000 of it, not as 999.6 thousandths.
         size = abs(value) * 1.00005
