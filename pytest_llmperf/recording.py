@@ -70,7 +70,7 @@ class Measurement:
     def wall_seconds(self) -> list[float]:
         """How long each repeat took from its first due time to its last token, over all launches."""
         return [
-            (max(r.last_ns for r in repeat.completed) - min(r.due_ns for r in repeat.requests)) / NS_PER_S
+            (max(r.last_ns for r in repeat.completed) - min(r.due_ns for r in repeat.completed)) / NS_PER_S
             for launch in self.launches
             for repeat in launch.repeats
             if repeat.completed
@@ -132,7 +132,7 @@ def record_of(
         "verdicts": [_verdict(c) for c in comparisons or ()],
         "requests": _requests([r for la in measurement.launches for re in la.repeats for r in re.requests]),
         "client_overhead": None if overhead is None else asdict(overhead),
-        "warnings": [*measurement.warnings, *incomparable],
+        "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
         "invalid": invalid,
     }
 
@@ -161,6 +161,16 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "warnings": [],
         "invalid": reason,
     }
+
+
+def _beyond_peak(summaries: Mapping[str, Summary]) -> list[str]:
+    """More than the peak is not clipped but said: either the peak or the count is wrong."""
+    return [
+        f"{name} is {summary.value:.0%} of the peak: the peak is too low for this hardware, or not all that was "
+        "counted is read from memory (a model that fits into a cache)."
+        for name in ("mbu", "mfu", "roofline_efficiency")
+        if (summary := summaries.get(name)) is not None and summary.value is not None and summary.value > 1
+    ]
 
 
 def _engine(info: EngineInfo) -> dict[str, Any]:

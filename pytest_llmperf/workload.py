@@ -78,6 +78,8 @@ class Distribution:
                 raise WorkloadError(
                     f"The distribution {self.kind!r} needs a spread of at least 0 and a centre between low and high."
                 )
+            if self.kind == "lognormal" and spread > 10:
+                raise WorkloadError("The distribution 'lognormal' takes the sigma of the logarithm: at most 10.")
             values = (float(centre), float(spread), *bounds)
         object.__setattr__(self, "values", values)
 

@@ -40,9 +40,9 @@ class ProcessFamily:
         try:
             yield
         finally:
-            self._members += [
-                p for p in psutil.Process().children(recursive=True) if p not in before and not _is_ours(p)
-            ]
+            now = psutil.Process().children(recursive=True)
+            self._members += [p for p in now if p not in before and not _is_ours(p)]
+            self._watchdog = Watchdog(self._members)
 
     def update(self) -> None:
         """Take in what the members have started since."""

@@ -55,7 +55,7 @@ _WITHOUT_EFFECT = {"gpu_memory_utilization", "max_model_len", "load_format", "en
 class _Sequence:
     request: Request
     queued_ns: int
-    chunks: asyncio.Queue[Chunk] = field(default_factory=asyncio.Queue)
+    chunks: asyncio.Queue[Chunk | EngineError] = field(default_factory=asyncio.Queue)
     scheduled_ns: int = 0
     first_ns: int = 0
     generated: int = 0
@@ -96,6 +96,7 @@ class SimulatedEngine:
         self._weight_bytes = cache(model.decode_weight_bytes)
         self._factors: dict[str, float] = {}
         self._waiting: list[_Sequence] = []
+        self._prefilling: list[_Sequence] = []
         self._running: list[_Sequence] = []
         self._stepper: asyncio.Task[None] | None = None
 
@@ -129,40 +130,54 @@ class SimulatedEngine:
         self._waiting.append(sequence)
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.get_running_loop().create_task(self._serve())
-        while True:
-            chunk = await sequence.chunks.get()
-            yield chunk
-            if chunk.stamps is not None:
-                return
+        try:
+            while True:
+                chunk = await sequence.chunks.get()
+                if isinstance(chunk, EngineError):
+                    raise chunk
+                yield chunk
+                if chunk.stamps is not None:
+                    return
+        finally:
+            # A request that was given up frees its place, as with a real engine.
+            for line in (self._waiting, self._prefilling, self._running):
+                if sequence in line:
+                    line.remove(sequence)
 
     async def _serve(self) -> None:
-        """Work in steps until nothing waits and nothing runs."""
+        """Work in steps until nothing waits and nothing runs; a mistake in the model is told to every request."""
+        try:
+            await self._steps()
+        except Exception as error:  # whatever it is: a request that waits would wait for ever
+            for sequence in [*self._waiting, *self._prefilling, *self._running]:
+                sequence.chunks.put_nowait(EngineError(f"The simulation failed: {type(error).__name__}: {error}."))
+
+    async def _steps(self) -> None:
         # Everything submitted at the same instant takes part in the same first step.
         await asyncio.sleep(0)
         while self._waiting or self._running:
-            prefills = self._admit()
-            seconds = self._step_seconds(prefills, self._running)
-            noise = self._noise((prefills or self._running)[0].request)
+            self._admit()
+            seconds = self._step_seconds(self._prefilling, self._running)
+            noise = self._noise((self._prefilling or self._running)[0].request)
             await self.clock.sleep_until(self.clock.now() + round(seconds * noise * NS_PER_S))
-            self._running += prefills
+            self._running += self._prefilling
+            self._prefilling.clear()
             for sequence in list(self._running):
                 self._emit(sequence)
             # Clients that answer to a token with a new request do so before the next step.
             await asyncio.sleep(0)
 
-    def _admit(self) -> list[_Sequence]:
-        admitted: list[_Sequence] = []
+    def _admit(self) -> None:
         budget = _TOKEN_BUDGET - len(self._running)
-        while self._waiting and len(self._running) + len(admitted) < _MAX_SEQUENCES:
+        while self._waiting and len(self._running) + len(self._prefilling) < _MAX_SEQUENCES:
             length = len(self._waiting[0].request.prompt)
             # A prompt longer than the whole budget still has to be served: alone.
-            if length > budget and admitted:
+            if length > budget and self._prefilling:
                 break
             budget -= length
             sequence = self._waiting.pop(0)
             sequence.scheduled_ns = self.clock.now()
-            admitted.append(sequence)
-        return admitted
+            self._prefilling.append(sequence)
 
     def _step_seconds(self, prefills: list[_Sequence], decodes: list[_Sequence]) -> float:
         flops = sum(self._prefill_flops(len(s.request.prompt)) for s in prefills)

@@ -76,7 +76,11 @@ class LlmperfSession:
         self.options = SessionOptions.from_config(config)
         self._check_metric_names(self.options.tolerance, "llmperf_tolerance in the ini file")
         self.boards: list[Board] = visible_boards()
-        self.choice = choose(self.options.engine, gpus=[b.name for b in self.boards], gate_needs_gpu=self.options.in_ci)
+        self.choice = choose(
+            self.options.engine,
+            gpus=[b.name for b in self.boards],
+            gate_needs_gpu=self.options.in_ci or self.options.gpu_clock_mhz is not None,
+        )
         self.in_worker = hasattr(config, "workerinput")
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 
 from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.workload import Distribution, Workload
 
 __all__ = ["Planned", "Vocabulary", "plan"]
@@ -23,6 +24,10 @@ class Planned:
     offset_ns: int
     prompt: tuple[int, ...]
     output_len: int
+
+
+#: Draws from a truncated distribution before its bounds are taken for a mistake.
+_DRAWS = 10_000
 
 
 class Vocabulary:
@@ -74,12 +79,14 @@ def _draw(length: int | Distribution, rng: random.Random) -> int:
     if length.kind == "uniform":
         return rng.randint(int(values[0]), int(values[1]))
     low, high = int(values[2]), int(values[3])
-    while True:
-        draw = (
-            rng.gauss(values[0], values[1]) if length.kind == "normal" else values[0] * rng.lognormvariate(0, values[1])
-        )
-        if low <= round(draw) <= high:
+    for _ in range(_DRAWS):
+        draw = rng.gauss(*values[:2]) if length.kind == "normal" else values[0] * rng.lognormvariate(0, values[1])
+        if low <= draw <= high:
             return round(draw)
+    raise WorkloadError(
+        f"The length distribution {length.to_json()} hardly ever falls between its bounds.",
+        remedy="Widen low and high, or lower the spread.",
+    )
 
 
 def _offsets(workload: Workload, rng: random.Random) -> list[int]:

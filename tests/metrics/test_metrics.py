@@ -25,7 +25,7 @@ from pytest_llmperf.metrics import (
     window,
 )
 
-from .fakes import MS, repeat, request
+from ..fakes import MS, repeat, request
 
 NO_SLO = Context()
 LOWER = {"ttft", "tpot", "itl", "chunk_gap", "e2e_latency"}
