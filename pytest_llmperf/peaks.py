@@ -29,7 +29,8 @@ __all__ = ["DevicePeaks", "cpu_peaks", "gpu_peaks", "hardware_of", "in_own_proce
 _ROUNDS = 10
 #: Large against any cache, small against any memory.
 _GPU_BYTES = 2 << 30
-_CPU_BYTES = 256 << 20
+_CPU_BYTES_A_CORE = 128 << 20
+_CPU_BYTES_AT_MOST = 4 << 30
 _TRANSFER_BYTES = 256 << 20
 _MATRIX = 8192
 
@@ -71,7 +72,8 @@ def cpu_peaks() -> DevicePeaks:
             remedy="Install it with: pip install numpy",
         ) from None
     cores = len(os.sched_getaffinity(0))
-    source = [np.ones(_CPU_BYTES // 8 // cores) for _ in range(cores)]
+    size = min(_CPU_BYTES_A_CORE, _CPU_BYTES_AT_MOST // cores)
+    source = [np.ones(size // 8) for _ in range(cores)]
     target = [np.empty_like(part) for part in source]
     moved = 2 * sum(part.nbytes for part in source)
     with ThreadPoolExecutor(cores) as pool:

@@ -1,6 +1,7 @@
 """Measured peaks: plausible, strict JSON, and clear about what is missing."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -13,7 +14,7 @@ from pytest_llmperf.errors import HardwareError
 @pytest.fixture
 def small(monkeypatch):
     pytest.importorskip("numpy", reason="measuring needs numpy, which comes with vLLM")
-    monkeypatch.setattr(peaks, "_CPU_BYTES", 4 << 20)
+    monkeypatch.setattr(peaks, "_CPU_BYTES_A_CORE", 1 << 20)
 
 
 def test_the_command_tells_a_bandwidth_with_its_unit_and_method(small, capsys):
@@ -36,9 +37,10 @@ def test_twice_the_work_counts_twice_the_bytes(small, monkeypatch):
     # The figure is bytes over time: with the time held, it follows the bytes.
     monkeypatch.setattr(peaks, "_best", lambda work: 1.0)
     once = peaks.cpu_peaks().copy_bandwidth
-    monkeypatch.setattr(peaks, "_CPU_BYTES", 8 << 20)
-    assert peaks.cpu_peaks().copy_bandwidth == pytest.approx(2 * once, rel=0.01)
-    assert once == pytest.approx(2 * (4 << 20), rel=0.01), "bytes read and written"
+    monkeypatch.setattr(peaks, "_CPU_BYTES_A_CORE", 2 << 20)
+    assert peaks.cpu_peaks().copy_bandwidth == 2 * once
+    cores = len(os.sched_getaffinity(0))
+    assert once == 2 * cores * (1 << 20), "bytes read and written, by every core"
 
 
 def test_without_a_gpu_its_peaks_are_refused_in_words(monkeypatch):

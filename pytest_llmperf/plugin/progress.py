@@ -55,6 +55,13 @@ class Progress:
             self._write("")
             self._visible = False
 
+    def make_way(self) -> None:
+        """Take the line away for a test's result, which pytest begins with a line end."""
+        if self._visible:
+            self._write("")
+            self._reporter.rewrite("\x1b[A")  # back to the line above, which that line end will leave again
+            self._visible = False
+
     def _write(self, text: str) -> None:
         width = self._reporter._tw.fullwidth - 1
         with self._capture.global_and_fixture_disabled():

@@ -34,10 +34,10 @@ def run_in_rounds(session: LlmperfSession, item: pytest.Item, nextitem: pytest.I
     """Run one test once, and report it if it was decided; always handles the item."""
     if session.in_worker:
         with session.alone():
-            while not _run_once(item, nextitem):
+            while not _run_once(session, item, nextitem):
                 session.pool.next_launch()
             session.pool.close()
-    elif not _run_once(item, nextitem):
+    elif not _run_once(session, item, nextitem):
         session.undecided.append(item)
     return True
 
@@ -56,12 +56,13 @@ def run_again(session: LlmperfSession, pytest_session: pytest.Session) -> None:
                 raise pytest_session.Interrupted(pytest_session.shouldstop)
 
 
-def _run_once(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+def _run_once(session: LlmperfSession, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """Run setup, call and teardown; report them unless the test is undecided."""
     hook = item.ihook
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if any(report.outcome == UNDECIDED for report in reports):
         return False
+    session.progress.make_way()
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in reports:
         hook.pytest_runtest_logreport(report=report)

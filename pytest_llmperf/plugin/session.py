@@ -310,7 +310,6 @@ class LlmperfSession:
 
     def complete_report(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         """Withhold the reports of an undecided test; hang the records on those of a decided one."""
-        self.progress.clear()
         if call.excinfo is not None and call.excinfo.errisinstance(MoreLaunches):
             report.outcome = UNDECIDED  # type: ignore[assignment]  # a fourth outcome, never seen outside the rounds
             return
