@@ -1,4 +1,4 @@
-"""What to send and when: a frozen, validated description without any model or engine in it."""
+"""The workload itself: one frozen, validated, flat description."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pytest_llmperf.errors import WorkloadError
+from pytest_llmperf.workload.checks import check_count, check_positive, parses
+from pytest_llmperf.workload.lengths import Distribution, length_of
+from pytest_llmperf.workload.replay import TraceRequest, read_trace
 
-__all__ = ["ARRIVALS", "POLICIES", "Distribution", "TraceRequest", "Workload"]
+__all__ = ["ARRIVALS", "POLICIES", "SLO_METRICS", "Workload"]
 
 ARRIVALS = ("poisson", "constant", "gamma")
 POLICIES = ("continuous", "static", "dynamic")
@@ -25,81 +28,6 @@ SLO_METRICS = ("ttft", "tpot", "itl", "e2e_latency")
 _OPEN_LOOP_SECONDS = 30
 #: What a closed loop without ``requests`` sends: this many rounds of its concurrency.
 _CLOSED_LOOP_ROUNDS = 8
-
-_SHAPES = {
-    "uniform": ("low", "high"),
-    "normal": ("mean", "stdev", "low", "high"),
-    "lognormal": ("median", "sigma", "low", "high"),
-    "choice": None,
-}
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """A length that differs from request to request.
-
-    Args:
-        kind: ``"uniform"`` (low, high), ``"normal"`` (mean, stdev, low, high), ``"lognormal"`` (median, sigma of
-            the logarithm, low, high) or ``"choice"`` (the lengths, each equally likely). Bounds are inclusive;
-            normal and lognormal draws outside them are drawn again.
-        values: The parameters, in that order; lengths are tokens.
-    """
-
-    kind: str
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if self.kind not in _SHAPES:
-            raise WorkloadError(
-                f"A length distribution of kind {self.kind!r} is not known.",
-                remedy=f"Use one of: {', '.join(_SHAPES)}.",
-            )
-        names = _SHAPES[self.kind]
-        if not isinstance(self.values, list | tuple):
-            raise WorkloadError(f"The length distribution {self.kind!r} takes a list of values, not {self.values!r}.")
-        values = tuple(self.values)
-        if names is not None and len(values) != len(names):
-            raise WorkloadError(
-                f"The length distribution {self.kind!r} takes {len(names)} values and was given {len(values)}.",
-                remedy=f"Give {', '.join(names)}.",
-            )
-        if not values or not all(_is_number(v) for v in values):
-            raise WorkloadError(f"The length distribution {self.kind!r} needs numbers, not {values!r}.")
-        bounds = values if self.kind == "choice" else values[-2:]
-        if not all(isinstance(v, int) and v >= 1 for v in bounds):
-            raise WorkloadError(
-                f"The lengths of the distribution {self.kind!r} are whole tokens from 1 up, not {bounds!r}."
-            )
-        if self.kind != "choice" and bounds[0] > bounds[1]:
-            raise WorkloadError(f"The distribution {self.kind!r} has low {bounds[0]} above high {bounds[1]}.")
-        if self.kind in ("normal", "lognormal"):
-            centre, spread = values[0], values[1]
-            if spread < 0 or not bounds[0] <= centre <= bounds[1]:
-                raise WorkloadError(
-                    f"The distribution {self.kind!r} needs a spread of at least 0 and a centre between low and high."
-                )
-            if self.kind == "lognormal" and spread > 10:
-                raise WorkloadError("The distribution 'lognormal' takes the sigma of the logarithm: at most 10.")
-            values = (float(centre), float(spread), *bounds)
-        object.__setattr__(self, "values", values)
-
-    @property
-    def high(self) -> int:
-        """The longest length that can be drawn, in tokens."""
-        return int(max(self.values) if self.kind == "choice" else self.values[-1])
-
-    def to_json(self) -> dict[str, list[float]]:
-        """The form in which records keep it: ``{"uniform": [128, 1024]}``."""
-        return {self.kind: list(self.values)}
-
-
-@dataclass(frozen=True)
-class TraceRequest:
-    """One line of a replayed trace: when a request arrives (seconds from the start) and its lengths in tokens."""
-
-    arrival: float
-    input_len: int
-    output_len: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,13 +82,13 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name in ("input_len", "output_len"):
-            object.__setattr__(self, name, _length(name, getattr(self, name)))
+            object.__setattr__(self, name, length_of(name, getattr(self, name)))
         for name in ("batch", "concurrency", "requests", "max_batch"):
-            _check_count(name, getattr(self, name), least=1, optional=True)
+            check_count(name, getattr(self, name), least=1, optional=True)
         for name in ("warmup", "seed", "shared_prefix"):
-            _check_count(name, getattr(self, name), least=0)
+            check_count(name, getattr(self, name), least=0)
         for name in ("rate", "max_wait"):
-            _check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
             if getattr(self, name) is not None:
                 # 2 and 2.0 are the same rate and have to give the same digest.
                 object.__setattr__(self, name, float(getattr(self, name)))
@@ -172,7 +100,7 @@ class Workload:
         object.__setattr__(self, "slo", _frozen("slo", self.slo))
         self._check_slo()
         if self.trace is not None:
-            trace = _read_trace(Path(self.trace))
+            trace = read_trace(Path(self.trace))
             if self.requests is not None and self.requests > len(trace):
                 raise WorkloadError(f"requests={self.requests} asks for more than the {len(trace)} of {self.trace}.")
             object.__setattr__(self, "_replay", trace[: self.requests])
@@ -206,7 +134,7 @@ class Workload:
                 f"arrival={self.arrival!r}: only gamma takes a shape, and needs one.",
                 remedy='Write "gamma:0.5", say.',
             )
-        if colon and not (_parses(shape) and 0 < float(shape) < math.inf):
+        if colon and not (parses(shape) and 0 < float(shape) < math.inf):
             raise WorkloadError(f"arrival={self.arrival!r}: the shape is a number above 0.")
         if self.arrival != "poisson" and self.rate is None:
             raise WorkloadError(f"arrival={self.arrival!r} says how a rate is spaced, and no rate was given.")
@@ -239,7 +167,7 @@ class Workload:
         for name, limit in self.slo.items():
             if name not in SLO_METRICS:
                 raise WorkloadError(f"slo has no metric {name!r}.", remedy=f"Use any of: {', '.join(SLO_METRICS)}.")
-            _check_positive(f"slo[{name!r}]", limit)
+            check_positive(f"slo[{name!r}]", limit)
 
     @property
     def loop(self) -> str:
@@ -328,50 +256,6 @@ def _from_json(record: dict[str, Any]) -> Workload:
     return Workload(**record)
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond what a float can hold
-        return False
-
-
-def _parses(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _length(name: str, value: Any) -> int | Distribution:
-    if isinstance(value, Distribution):
-        return value
-    if isinstance(value, Mapping):
-        if len(value) != 1:
-            raise WorkloadError(f"{name} takes one distribution, such as {{'uniform': [128, 1024]}}, not {value!r}.")
-        ((kind, values),) = value.items()
-        try:
-            return Distribution(kind, values)
-        except WorkloadError as error:
-            raise WorkloadError(f"{name}: {error.problem}", remedy=error.remedy) from None
-    _check_count(name, value, least=1)
-    return int(value)
-
-
-def _check_count(name: str, value: Any, *, least: int, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise WorkloadError(f"{name} is a whole number of at least {least}, not {value!r}.")
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if value is not None and (not _is_number(value) or value <= 0):
-        raise WorkloadError(f"{name} is a number above 0, not {value!r}.")
-
-
 def _frozen(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
         raise WorkloadError(f"{name} is a mapping from names to values, not {value!r}.")
@@ -384,31 +268,3 @@ def _frozen(name: str, value: Any) -> Mapping[str, Any]:
 
 def _thawed(value: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(dict(value)))  # type: ignore[no-any-return]  # it went in as a dict
-
-
-def _read_trace(path: Path) -> tuple[TraceRequest, ...]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"trace: {path} cannot be read ({error}).") from None
-    requests = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            request = TraceRequest(record["arrival"], record["input_len"], record["output_len"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise WorkloadError(
-                f"trace: line {number} of {path} is no request ({type(error).__name__}: {error}).",
-                remedy='Each line is like {"arrival": 0.25, "input_len": 512, "output_len": 64}.',
-            ) from None
-        if not _is_number(request.arrival) or request.arrival < 0:
-            raise WorkloadError(f"trace: line {number} of {path}: arrival is a number of seconds from 0 up.")
-        request = replace(request, arrival=float(request.arrival))
-        _check_count(f"trace: line {number} of {path}: input_len", request.input_len, least=1)
-        _check_count(f"trace: line {number} of {path}: output_len", request.output_len, least=1)
-        requests.append(request)
-    if not requests:
-        raise WorkloadError(f"trace: {path} holds no request.")
-    return tuple(sorted(requests, key=lambda r: r.arrival))
