@@ -15,7 +15,7 @@ import pytest
 from pytest_llmperf.errors import LlmperfError
 from pytest_llmperf.options import MARKER, add_options
 from pytest_llmperf.plugin.fixtures import NoBenchmark, llm_engine, llm_model, llmperf, uses_llmperf
-from pytest_llmperf.plugin.keys import RECORDER, SESSION
+from pytest_llmperf.plugin.keys import RECORDER, SESSION, STATE
 from pytest_llmperf.plugin.recorder import Recorder
 from pytest_llmperf.plugin.rounds import run_again, run_in_rounds
 
@@ -93,8 +93,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     with plain_failures():
         result = yield
         session = item.config.stash.get(SESSION, None)
-        if session is not None:
-            session.store_baselines(item)
+        if session is not None and STATE in item.stash:
+            session.gatekeeper.store(item.stash[STATE])
         return result
 
 

@@ -69,9 +69,9 @@ class Llmperf:
             run = self._finish(measurement, summaries, record)
             if measurement.invalid:
                 pytest.fail(failure_paragraph(record), pytrace=False)
-            self._session.stage_baseline(self._state, measurement, summaries)
+            self._session.gatekeeper.stage(self._state, measurement, summaries)
             return run
-        comparisons, differing = self._session.gate(self._item, measurement, summaries)
+        comparisons, differing = self._session.gatekeeper.gate(self._state, measurement, summaries)
         record = record_of(measurement, summaries, comparisons, incomparable=differing)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):

@@ -138,4 +138,6 @@ class Recorder:
         terminalreporter.section("llmperf")
         for line, markup in table(self._results, terminalreporter._tw.fullwidth):
             terminalreporter.write_line(line, **markup)
+        if self.saved:
+            terminalreporter.write_line(f"baselines: {self.saved} saved")
         terminalreporter.write_line(f"report: {self.folder / 'report.html'}")

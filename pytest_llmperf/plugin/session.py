@@ -9,7 +9,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +18,16 @@ from pytest_llmperf import baselines, peaks
 from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.spec import EngineSpec, build, choose, specify
 from pytest_llmperf.errors import HardwareError, MachineError, OptionError
-from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
+from pytest_llmperf.plugin.baselining import Gatekeeper
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.keys import STATE
 from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches
-from pytest_llmperf.recording import Measurement, failure_record, identity_of, record_of
+from pytest_llmperf.recording import Measurement, failure_record, record_of
 from pytest_llmperf.runner import measure_launch
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
@@ -88,6 +87,7 @@ class LlmperfSession:
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
+        self.gatekeeper = Gatekeeper(self.options, self.boards, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
     def arrange(self, items: list[pytest.Item]) -> None:
@@ -214,95 +214,6 @@ class LlmperfSession:
             bool(measurement.launches) and measurement.invalid is not None
         )
 
-    def _identity(self, measurement: Measurement) -> baselines.Identity:
-        info = measurement.info
-        limit = None
-        if not info.simulated:
-            limit = next((b.power_limit_w for b in self.boards if b.name == info.device), None)
-        return identity_of(info, measurement.workload, clock_mhz=None, power_limit_w=limit)
-
-    def gate(
-        self, item: pytest.Item, measurement: Measurement, summaries: Mapping[str, Summary]
-    ) -> tuple[list[Comparison], list[str]]:
-        """The verdicts on a test's gated metrics, and the fields in which the baseline differs.
-
-        Raises:
-            BaselineError: the stored baseline is unusable.
-        """
-        identity = self._identity(measurement)
-        path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
-        baseline = baselines.load(path)
-        differing: list[str] = []
-        if baseline is None:
-            others = baselines.find_elsewhere(self.options.baselines, measurement.test)
-            if others and (other := baselines.load(others[0])) is not None:
-                differing = baselines.differing(other.identity, identity)
-                path = others[0]
-        else:
-            differing = baselines.differing(baseline.identity, identity)
-        state = item.stash[STATE]
-        gated = dict(state.tolerances)
-        if measurement.peaks is not None and "mbu" not in state.asked_for:
-            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
-            gated.pop("mbu", None)
-        if differing:
-            reason = f"{path} was measured on something else: {'; '.join(differing)}"
-            return [
-                Comparison(name, "incomparable", tolerance, current=current.value, reason=reason)
-                if (current := _summary(summaries, name)).value is not None
-                else Comparison(name, "not-applicable", tolerance, reason=current.reason)
-                for name, tolerance in gated.items()
-            ], differing
-        if baseline is None:
-            stored, why = {}, f"none is stored in {path}"
-        else:
-            stored = {n: record.summary() for n, record in baseline.metrics.items()}
-            why = f"{path} does not hold this metric"
-        comparisons = []
-        for name, tolerance in gated.items():
-            better = REGISTRY[name].better if name in REGISTRY else "higher"
-            comparisons.append(
-                compare(
-                    name, stored.get(name), _summary(summaries, name), better=better, tolerance=tolerance, absent=why
-                )
-            )
-        return comparisons, []
-
-    def stage_baseline(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> None:
-        """Keep a baseline ready to be stored when the test has passed."""
-        identity = self._identity(measurement)
-        info = measurement.info
-        baseline = baselines.Baseline(
-            schema_version=1,
-            test=measurement.test,
-            saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            identity=identity,
-            workload=measurement.workload.to_json(),
-            provenance={
-                "engine": info.kind,
-                "engine_version": info.version,
-                "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
-                **self.recorder.provenance(),
-            },
-            metrics=baselines.as_records(REGISTRY, summaries),
-        )
-        path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
-        state.staged.append((path, baseline))
-
-    def store_baselines(self, item: pytest.Item) -> None:
-        """Store what a passing test has staged.
-
-        Raises:
-            BaselineError: the folder cannot be written.
-        """
-        state = item.stash.get(STATE, None)
-        if state is None:
-            return
-        for path, baseline in state.staged:
-            baselines.store(path, baseline)
-        self.recorder.saved += len(state.staged)
-        state.staged.clear()
-
     def keep(self, state: TestState, record: dict[str, Any]) -> None:
         """Take a record that will not change any more, but for the test's outcome."""
         state.records[record["nodeid"]] = record
@@ -350,10 +261,6 @@ def _interrupt_on(*signals: signal.Signals) -> dict[signal.Signals, Any]:
     for number in replaced:
         signal.signal(number, interrupt)
     return replaced
-
-
-def _summary(summaries: Mapping[str, Summary], name: str) -> Summary:
-    return summaries.get(name) or Summary(None, (), None, NOT_MEASURED.get(name, "not measured"))
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,0 +1,126 @@
+"""Between the measurements of a session and its stored baselines: looking up, comparing, storing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_llmperf import baselines
+from pytest_llmperf.errors import BaselineError
+from pytest_llmperf.gate import Comparison, compare
+from pytest_llmperf.gpu.nvml import Board
+from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
+from pytest_llmperf.options import SessionOptions
+from pytest_llmperf.recording import Measurement, identity_of, record_of
+
+if TYPE_CHECKING:
+    from pytest_llmperf.plugin.recorder import Recorder
+    from pytest_llmperf.plugin.session import TestState
+
+__all__ = ["Gatekeeper"]
+
+
+class Gatekeeper:
+    """Compares measurements with stored baselines, and stores new ones.
+
+    Args:
+        options: Of the session.
+        boards: The GPUs in use.
+        recorder: Knows where a baseline comes from.
+    """
+
+    def __init__(self, options: SessionOptions, boards: Sequence[Board], recorder: Recorder) -> None:
+        self.options = options
+        self.boards = boards
+        self.recorder = recorder
+
+    def _identity(self, measurement: Measurement) -> baselines.Identity:
+        info = measurement.info
+        limit = None
+        if not info.simulated:
+            limit = next((b.power_limit_w for b in self.boards if b.name == info.device), None)
+        return identity_of(info, measurement.workload, clock_mhz=None, power_limit_w=limit)
+
+    def gate(
+        self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
+    ) -> tuple[list[Comparison], list[str]]:
+        """The verdicts on a test's gated metrics, and the fields in which the baseline differs, as sentences.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        path, baseline, differing = self._find(self._identity(measurement), measurement.test)
+        gated = dict(state.tolerances)
+        if measurement.peaks is not None and "mbu" not in state.asked_for:
+            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
+            gated.pop("mbu", None)
+        stored = {} if baseline is None else {n: record.summary() for n, record in baseline.metrics.items()}
+        absent = f"none is stored in {path}" if baseline is None else f"{path} does not hold this metric"
+        incomparable = f"{path} was measured on something else: {'; '.join(differing)}" if differing else None
+        return [
+            self._compare(name, tolerance, stored.get(name), _summary(summaries, name), absent, incomparable)
+            for name, tolerance in gated.items()
+        ], differing
+
+    def _find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
+        """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
+        path = baselines.baseline_path(self.options.baselines, identity, test)
+        baseline = baselines.load(path)
+        if baseline is not None:
+            return path, baseline, baselines.differing(baseline.identity, identity)
+        others = []
+        for other in baselines.find_elsewhere(self.options.baselines, test):
+            with suppress(BaselineError):  # of other hardware: its own runs will tell
+                if (found := baselines.load(other)) is not None:
+                    others.append((other, found, baselines.differing(found.identity, identity)))
+        return min(others, key=lambda entry: len(entry[2]), default=(path, None, []))
+
+    @staticmethod
+    def _compare(
+        name: str, tolerance: float, stored: Summary | None, current: Summary, absent: str, incomparable: str | None
+    ) -> Comparison:
+        if incomparable is None:
+            better = REGISTRY[name].better if name in REGISTRY else "higher"
+            return compare(name, stored, current, better=better, tolerance=tolerance, absent=absent)
+        if current.value is None:
+            return Comparison(name, "not-applicable", tolerance, reason=current.reason)
+        return Comparison(name, "incomparable", tolerance, current=current.value, reason=incomparable)
+
+    def stage(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> None:
+        """Keep a baseline ready to be stored when the test has passed."""
+        identity = self._identity(measurement)
+        info = measurement.info
+        baseline = baselines.Baseline(
+            schema_version=1,
+            test=measurement.test,
+            saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            identity=identity,
+            workload=measurement.workload.to_json(),
+            provenance={
+                "engine": info.kind,
+                "engine_version": info.version,
+                "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
+                **self.recorder.provenance(),
+            },
+            metrics=baselines.as_records(REGISTRY, summaries),
+        )
+        path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
+        state.staged.append((path, baseline))
+
+    def store(self, state: TestState) -> None:
+        """Store what a test has staged, now that it has passed.
+
+        Raises:
+            BaselineError: the folder cannot be written.
+        """
+        for path, baseline in state.staged:
+            baselines.store(path, baseline)
+        self.recorder.saved += len(state.staged)
+        state.staged.clear()
+
+
+def _summary(summaries: Mapping[str, Summary], name: str) -> Summary:
+    return summaries.get(name) or Summary(None, (), None, NOT_MEASURED.get(name, "not measured"))
