@@ -16,8 +16,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["model"]:
         from pytest_llmperf.arithmetic import cli
+        from pytest_llmperf.models import shape_folder
 
-        return cli.main(arguments[1:])
+        # A shipped shape goes by its name here as it does for --llmperf-model.
+        return cli.main([shape_folder(word) or word for word in arguments[1:]])
     options = _parser().parse_args(arguments)
     try:
         if options.command == "schema":

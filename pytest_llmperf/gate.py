@@ -140,6 +140,8 @@ def compare(
         if unusable := _unusable(summary):
             return Comparison(metric, "invalid", tolerance, reason=f"the {whose} holds {unusable}")
     decision = decide(baseline.launches, current.launches, better=better, tolerance=tolerance)
+    if not all(math.isfinite(v) for v in (decision.baseline, decision.current, decision.change)):
+        return Comparison(metric, "invalid", tolerance, reason="the two values are too far apart to be compared")
     return Comparison(
         metric,
         decision.verdict,

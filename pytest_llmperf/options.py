@@ -152,6 +152,9 @@ class SessionOptions:
         clock = config.getoption("--gpu-clock")
         if clock is not None and clock < 1:
             raise OptionError(f"--gpu-clock is a frequency in MHz, not {clock}.")
+        for name in ("--llmperf-engine", "--llmperf-model", "--llmperf-baselines", "--llmperf-report"):
+            if config.getoption(name) == "":
+                raise OptionError(f"{name} was given without a value.", remedy=f"Write {name}=VALUE, or leave it out.")
         baselines = config.getoption("--llmperf-baselines") or config.getini("llmperf_baselines") or "baselines"
         report = config.getoption("--llmperf-report")
         invoked_in = config.invocation_params.dir
@@ -248,6 +251,10 @@ def parse_tolerance(value: Any, where: str) -> float:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         with suppress(OverflowError):  # a whole number beyond what a float can hold
             number = float(value)
+    if 1 <= number < math.inf and not (isinstance(value, str) and value.strip().endswith("%")):
+        raise OptionError(
+            f"{where}: {value!r} would be {number:.0%}.", remedy=f"Write '{number:g}%', or {number / 100:g}."
+        )
     if not math.isfinite(number) or number < 0:
         raise OptionError(f"{where}: a tolerance is like '3%' or 0.03, not {value!r}.")
     return number

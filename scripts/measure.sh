@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
 # The main job on vLLM's CPU build: measure a suite, save it as the baseline, gate a second run against it.
-# Takes a few minutes; ends with exit status 0 when nothing became slower.
+# About 8 minutes the first time, most of it engine starts; ends with exit status 0 when nothing became slower.
 set -euo pipefail
 . "$(dirname "$0")/setup.sh" cpu
-# A processor shared with other machines is noisy: launches of the same thing were seen 1 to 16 % apart. Hence
-# a tiny model, eager mode, several launches also for the second run, and a tolerance of 50 %.
-suite=(suites --llmperf-engine vllm,enforce_eager=true -o llmperf_tolerance=50% --benchmark-disable)
-baselines=(--llmperf-baselines "${LLMPERF_BASELINES:-reports/cpu/baselines}")
+# A processor shared with other machines is noisy: hence a tiny model, eager mode, several launches also for the
+# second run, and a tolerance of 50 %. The first token of a tiny model comes after a few milliseconds, which is the
+# time of a handful of scheduling delays: it may take three times as long before anything is said.
+tolerance=$'llmperf_tolerance=50%\nttft: 200%'
+baselines=${LLMPERF_BASELINES:-reports/cpu/baselines}
+suite=(suites --llmperf-engine=vllm,enforce_eager=true -o "$tolerance" --benchmark-disable)
+suite+=("--llmperf-baselines=$baselines")
 export HF_HUB_OFFLINE=1
 
-if [ ! -d "${baselines[1]}" ]; then
-  echo "== measuring, and saving the baseline"
-  pytest "${suite[@]}" "${baselines[@]}" --llmperf-save --llmperf-report reports/cpu/saved
+if [ ! -d "$baselines" ]; then
+  echo "== measuring, and saving the baseline: 5 engine launches"
+  pytest "${suite[@]}" --llmperf-save --llmperf-report=reports/cpu/saved
 fi
-echo "== measuring again, and gating against the baseline"
-pytest "${suite[@]}" "${baselines[@]}" --llmperf-launches 3 --llmperf-report reports/cpu/gated
+echo "== measuring again, and gating against the baseline in $baselines: 3 engine launches"
+pytest "${suite[@]}" --llmperf-launches=3 --llmperf-report=reports/cpu/gated || {
+  status=$?
+  echo "The gate failed. If other programs were busy, run it again; to save the baseline anew: rm -r $baselines" >&2
+  exit "$status"
+}
 echo "results: reports/cpu/gated/results.json"
+echo "to go on in this environment: . $venv/bin/activate"

@@ -10,7 +10,9 @@ if [ ! -e "$stamp" ]; then
     exit 1
   }
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  echo "Installing pytest-llmperf[$1] into $venv (with vLLM this is about 3.5 GB and takes some minutes)."
+  size=
+  case ",$1," in *,cpu,*) size=" (about 3.5 GB, some minutes)" ;; esac
+  echo "Installing pytest-llmperf[$1] into $venv$size ..."
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$1]" 2>"$venv/pip.log" || {
     cat "$venv/pip.log" >&2
     exit 1

@@ -79,6 +79,10 @@ class Hardware:
         """
         canonical = canonical_dtype(dtype)
         peak = self.flops.get(canonical) if canonical is not None else None
+        if peak is None and not self.flops:
+            raise HardwareError(
+                f"The peak FLOPs of {self.name} are not known.", remedy="Give a measured peak, or use a known GPU."
+            )
         if peak is None:
             raise HardwareError(
                 f"The peak of {self.name} for {brief(dtype)} is not known: {self.source} gives"

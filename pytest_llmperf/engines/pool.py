@@ -30,18 +30,52 @@ class RunningEngine:
     info: EngineInfo
     runner: asyncio.Runner
     launch: int
+    interrupted: bool = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end on the engine's loop; Ctrl-C cancels it."""
-        return _run(self.runner, work)
+        """Run a coroutine to its end on the engine's loop; Ctrl-C cancels it.
+
+        When anything but a result comes out, requests may still be under way, and the engine may be dead: it is not
+        used again.
+        """
+        try:
+            return _run(self.runner, work)
+        except BaseException:
+            self.interrupted = True
+            raise
 
 
 def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
     # pytest turns warnings of the code under test into errors where a project asks for it. An engine's own
     # deprecation warnings are none of that project's business.
+    thrown: list[BaseException] = []
+    main: list[asyncio.Task[Any]] = []
+
+    def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # A signal handler (a test's timeout) may raise while the loop runs a callback, which asyncio only logs.
+        error = context.get("exception")
+        if isinstance(error, BaseException) and not isinstance(error, Exception | asyncio.CancelledError):
+            thrown.append(error)
+            for task in main:
+                task.cancel()
+        else:
+            loop.default_exception_handler(context)
+
+    async def watched() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        main.append(task)
+        return await work
+
+    runner.get_loop().set_exception_handler(on_exception)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return runner.run(work)
+        try:
+            return runner.run(watched())
+        except asyncio.CancelledError:
+            if not thrown:
+                raise
+    raise thrown[0]
 
 
 class EnginePool:
@@ -77,8 +111,9 @@ class EnginePool:
         key = (spec.key, self._launch)
         if key in self._failed:
             raise self._failed[key].with_traceback(None)
-        if self._running is not None and self._running.spec.key == spec.key:
-            return self._running
+        running = self._running
+        if running is not None and running.spec.key == spec.key and not running.interrupted:
+            return running
         self.close()
         if self._starting is not None:
             self._starting(spec, self._launch)

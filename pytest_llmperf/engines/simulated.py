@@ -225,18 +225,25 @@ class SimulatedEngine:
 
 
 def _settings(spec: EngineSpec) -> dict[str, float]:
-    settings = dict(_SETTINGS)
-    known: Mapping[str, Any] = {**spec.args, **spec.choice.treatment}
-    for name, value in known.items():
-        if name in _WITHOUT_EFFECT and name in spec.args:
-            continue
-        if name not in settings:
-            raise OptionError(
-                f"{spec.choice.name} has no setting {name!r}.", remedy=f"It takes: {', '.join(sorted(settings))}."
-            )
+    own = {name: value for name, value in spec.args.items() if name not in _WITHOUT_EFFECT}
+    return check_settings(spec.choice.name, {**own, **spec.choice.treatment})
+
+
+def check_settings(engine: str, given: Mapping[str, Any]) -> dict[str, float]:
+    """The settings of a simulated engine, complete.
+
+    Raises:
+        OptionError: a setting does not exist, is no number, or makes no sense.
+    """
+    for name, value in given.items():
+        if name not in _SETTINGS:
+            raise OptionError(f"{engine} has no setting {name!r}.", remedy=f"It takes: {', '.join(sorted(_SETTINGS))}.")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
-            raise OptionError(f"{spec.choice.name}: {name} is a number of at least 0, not {value!r}.")
-        settings[name] = value
-    if settings["slowdown"] == 0:
-        raise OptionError(f"{spec.choice.name}: slowdown is a factor on every time, and cannot be 0.")
-    return settings
+            raise OptionError(f"{engine}: {name} is a number of at least 0, not {value!r}.")
+        if name.endswith("_noise") and value > 1:
+            raise OptionError(f"{engine}: {name} is a relative standard deviation of at most 1, not {value!r}.")
+        if name == "slowdown" and not 1e-3 <= value <= 1e3:
+            raise OptionError(
+                f"{engine}: slowdown is a factor on every time from 0.001 to 1000, and cannot be {value!r}."
+            )
+    return {**_SETTINGS, **given}

@@ -53,7 +53,10 @@ class EngineSpec:
     def key(self) -> str:
         """A string that is equal exactly when one engine can serve both."""
         parts = [self.choice.name, self.choice.treatment, self.model.location, self.args]
-        return json.dumps(parts, sort_keys=True, default=repr)  # a marker can hold any object, a torch.dtype say
+        try:
+            return json.dumps(parts, sort_keys=True, default=repr)  # a marker can hold any object, a torch.dtype say
+        except TypeError:  # or keys that cannot be sorted
+            return repr(parts)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -136,6 +139,9 @@ def choose(text: str, *, gpus: Sequence[str], gate_needs_gpu: bool) -> EngineCho
     """
     name, treatment = parse(text)
     if name in SIMULATED:
+        from pytest_llmperf.engines.simulated import check_settings
+
+        check_settings(name, treatment)
         return EngineChoice(name, "sim", treatment, "as asked")
     if name == "vllm":
         platform = vllm_platform()

@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_llmperf.errors import OptionError
 
-__all__ = ["Model", "resolve", "shapes"]
+__all__ = ["Model", "config_digest", "resolve", "shape_folder", "shapes"]
 
 _HERE = Path(__file__).parent
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -45,6 +45,11 @@ class Model:
 def shapes() -> list[str]:
     """The names of the shipped shapes, sorted."""
     return sorted(path.parent.name for path in _HERE.glob("*/config.json"))
+
+
+def shape_folder(name: str) -> str | None:
+    """The folder of a shipped shape; ``None`` when there is none of that name."""
+    return str(_HERE / name) if name in shapes() else None
 
 
 def resolve(name: str) -> Model:

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"{options.folder} {'is ready' if fresh else 'was ready already'}; use it with:")
-    print(f"  pytest suites/ --llmperf-model {shlex.quote(str(options.folder))}")
+    print(f"  pytest suites/ --llmperf-save --llmperf-model {shlex.quote(str(options.folder))}")
     return 0
 
 

@@ -17,7 +17,7 @@ from pytest_llmperf.options import MARKER, add_options
 from pytest_llmperf.plugin.fixtures import NoBenchmark, llm_engine, llm_model, llmperf, uses_llmperf
 from pytest_llmperf.plugin.keys import RECORDER, SESSION, STATE
 from pytest_llmperf.plugin.recorder import Recorder
-from pytest_llmperf.plugin.rounds import run_again, run_in_rounds
+from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches, run_again, run_in_rounds
 
 __all__ = ["llm_engine", "llm_model", "llmperf"]
 
@@ -39,12 +39,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(NoBenchmark(), "llmperf-no-benchmark")
     config.stash[RECORDER] = recorder = Recorder(config)
     config.pluginmanager.register(recorder, "llmperf-recorder")
+    controls_workers = getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
+    if controls_workers and any("llmperf" in str(argument) for argument in config.invocation_params.args):
+        # xdist's workers cannot end a session with exit status 4; so what was asked for is checked before they start.
+        from pytest_llmperf.plugin.session import check_options
+
+        with usage_errors():
+            check_options(config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which run it belongs to."""
-    node.workerinput["llmperf"] = node.config.stash[RECORDER].for_worker()
+    recorder = node.config.stash[RECORDER]
+    if not node.config.option.collectonly:
+        recorder.clear()
+    node.workerinput["llmperf"] = recorder.for_worker()
 
 
 @pytest.hookimpl(trylast=True)
@@ -54,11 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     from pytest_llmperf.plugin.session import LlmperfSession
 
-    try:
+    with usage_errors():
         session = LlmperfSession(config, config.stash[RECORDER])
         session.arrange(items)
-    except LlmperfError as error:
-        raise pytest.UsageError(str(error)) from None
     config.stash[SESSION] = session
 
 
@@ -88,14 +96,10 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Store the baselines of a test once its own assertions have held."""
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """Let a test fail in words where the error is ours."""
     with plain_failures():
-        result = yield
-        session = item.config.stash.get(SESSION, None)
-        if session is not None and STATE in item.stash:
-            session.gatekeeper.store(item.stash[STATE])
-        return result
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -103,6 +107,15 @@ def pytest_runtest_setup() -> Generator[None, Any, Any]:
     """Let a fixture of ours fail in words."""
     with plain_failures():
         return (yield)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """End the session with exit status 4 and the sentence of an error of ours."""
+    try:
+        yield
+    except LlmperfError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 @contextmanager
@@ -122,12 +135,18 @@ def plain_failures() -> Iterator[None]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Mark a test that needs another launch, and hang the records on the report."""
+    """Mark what waits for another launch, and remember every failing part of a test, subtests too."""
     report = yield
-    session = item.config.stash.get(SESSION, None)
-    if session is not None and uses_llmperf(item):
-        session.complete_report(item, call, report)
+    if report.failed and STATE in item.stash:
+        item.stash[STATE].failed = True
+    if call.excinfo is not None and call.excinfo.errisinstance(MoreLaunches):
+        report.outcome = UNDECIDED  # type: ignore[assignment]  # never counted as any of pytest's own
     return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count and show nothing for a part of a test (a subtest) that waits for another launch."""
+    return ("", "", "") if report.outcome == UNDECIDED else None
 
 
 @pytest.hookimpl(tryfirst=True)

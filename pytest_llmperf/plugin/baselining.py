@@ -60,10 +60,16 @@ class Gatekeeper:
         stored = {} if baseline is None else {n: record.summary() for n, record in baseline.metrics.items()}
         absent = f"none is stored in {path}" if baseline is None else f"{path} does not hold this metric"
         incomparable = f"{path} was measured on something else: {'; '.join(differing)}" if differing else None
+        other_slo = None
+        if baseline is not None and (before := baseline.workload.get("slo")) != dict(measurement.workload.slo):
+            other_slo = f"{path} counts goodput against other limits: {before} in the baseline"
         return [
-            self._compare(name, tolerance, stored.get(name), _summary(summaries, name), absent, incomparable)
+            self._compare(
+                name, tolerance, stored.get(name), _summary(summaries, name), absent,
+                incomparable or (other_slo if name == "goodput" else None),
+            )
             for name, tolerance in gated.items()
-        ], differing
+        ], differing  # fmt: skip
 
     def _find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -68,14 +69,14 @@ class Llmperf:
             record = record_of(measurement, summaries, None)
             run = self._finish(measurement, summaries, record)
             if measurement.invalid:
-                pytest.fail(failure_paragraph(record), pytrace=False)
+                self._fail(record)
             self._session.gatekeeper.stage(self._state, measurement, summaries)
             return run
         comparisons, differing = self._session.gatekeeper.gate(self._state, measurement, summaries)
         record = record_of(measurement, summaries, comparisons, incomparable=differing)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):
-            pytest.fail(failure_paragraph(record), pytrace=False)
+            self._fail(record)
         return run
 
     def measure(self, workload: Workload, *, name: str | None = None) -> MeasuredRun:
@@ -90,13 +91,24 @@ class Llmperf:
         record = record_of(measurement, summaries, None)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid:
-            pytest.fail(failure_paragraph(record), pytrace=False)
+            self._fail(record)
         return run
+
+    def _fail(self, record: Mapping[str, Any]) -> NoReturn:
+        paragraph = failure_paragraph(record)
+        # Kept with the test as well: whoever swallows the exception does not swallow the verdict.
+        self._state.failures[record["nodeid"]] = paragraph
+        pytest.fail(paragraph, pytrace=False)
 
     def _measure(self, workload: Workload, name: str | None) -> tuple[Measurement, dict[str, Summary]]:
         if not isinstance(workload, Workload):
             raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
         test = self._item.nodeid if name is None else f"{self._item.nodeid}#{name}"
+        if _loop_is_running():
+            raise WorkloadError(
+                "llmperf measures on an event loop of its own and cannot do so inside another.",
+                remedy="Write the test as a plain function, not as async def.",
+            )
         if test in self._named:
             raise WorkloadError(
                 "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
@@ -115,7 +127,12 @@ class Llmperf:
                 self._benchmark,
                 self._session.replay_clock,
                 measurement.wall_seconds(),
-                {"llmperf": values, "verdict": record["verdict"], "launches": len(measurement.launches)},
+                {
+                    "llmperf": values,
+                    "verdict": record["verdict"],
+                    "simulated": measurement.info.simulated,
+                    "launches": len(measurement.launches),
+                },
             )
         return MeasuredRun(SimpleNamespace(**summaries), record["verdict"], record, measurement)
 
@@ -126,3 +143,11 @@ class Llmperf:
         if worst(verdicts) == "inconclusive":
             return self._session.options.inconclusive == "warn"
         return worst(verdicts) in PASSING
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -42,6 +42,12 @@ def llmperf(request: pytest.FixtureRequest, benchmark: Any) -> Iterator[Llmperf]
     """Measures a workload and gates it: ``run = llmperf.check(Workload(...))``."""
     from pytest_llmperf.plugin.checking import Llmperf
 
+    if STATE not in request.node.stash:
+        pytest.fail(
+            "llmperf has to be known when tests are collected: name it among the test's arguments, or with "
+            '@pytest.mark.usefixtures("llmperf"), instead of request.getfixturevalue.',
+            pytrace=False,
+        )
     fixture = Llmperf(request.config.stash[SESSION], request.node, request.node.stash[STATE], benchmark)
     yield fixture
     if benchmark is not None and not fixture.recorded:

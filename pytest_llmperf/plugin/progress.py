@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ class Progress:
     """
 
     def __init__(self, config: pytest.Config, launches: int) -> None:
+        # The capture manager is absent with -p no:capture, the reporter with -p no:terminal.
         self._reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager") or _NoCapture()
         self._shown = self._reporter is not None and self._reporter.isatty and config.get_verbosity() >= 0
         self._launches = launches
         self._durations: list[float] = []
@@ -33,6 +35,13 @@ class Progress:
     def expect(self, tests: int) -> None:
         """Say how many tests there are."""
         self._tests = tests
+
+    def launch(self, number: int) -> None:
+        """Another launch begins: one line where there is no terminal to rewrite a line on."""
+        if self._reporter is not None and not self._shown and self._reporter.verbosity >= 0:
+            with self._capture.global_and_fixture_disabled():
+                self._reporter.ensure_newline()
+                self._reporter.write_line(f"llmperf: launch {number} of {self._launches}")
 
     def begin(self) -> None:
         """A test's launch begins."""
@@ -79,3 +88,8 @@ class Progress:
         units = max(0, self._tests * self._launches - len(self._durations))
         seconds = round(statistics.mean(self._durations) * units)
         return f"{seconds // 60}:{seconds % 60:02d}" if seconds else None
+
+
+class _NoCapture:
+    def global_and_fixture_disabled(self) -> AbstractContextManager[None]:
+        return nullcontext()

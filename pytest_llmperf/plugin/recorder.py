@@ -46,10 +46,12 @@ class Recorder:
         self._records: list[dict[str, Any]] = []
         self._results: Results | None = None
         self._journaling = False
+        self._began = False
+        self._failure: str | None = None
 
     def _folder(self) -> Path:
         given = self._config.getoption("--llmperf-report")
-        if given is not None:
+        if given:
             return self._config.invocation_params.dir / str(given)
         return self._config.rootpath / "reports" / self.run_id
 
@@ -57,8 +59,22 @@ class Recorder:
         """What an xdist worker has to know."""
         return {"run_id": self.run_id, "folder": str(self.folder)}
 
+    def begin(self) -> None:
+        """A run with performance tests begins: what an earlier run left in the same folder is not its own."""
+        if not self._began and not self._in_worker:
+            self._began = True
+            self.clear()
+
+    def clear(self) -> None:
+        """Take away what an earlier run has left in the folder, if it is a report's folder."""
+        if (self.folder / "results.json").exists() or any(self.folder.glob("journal*.jsonl")):
+            for pattern in ("results.json", "report.html", "journal*.jsonl", "traces/*.jsonl", "logs/engine-*.log"):
+                for left in self.folder.glob(pattern):
+                    left.unlink()
+
     def journal(self, record: dict[str, Any]) -> None:
         """Keep a record, final or not, against the death of this process."""
+        record = printable(record)
         path = self.folder / f"journal{'-' if self.worker else ''}{self.worker.rstrip('-')}.jsonl"
         if not self._journaling:
             self._journaling = True
@@ -82,7 +98,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the records that hang on a report."""
         if not self._in_worker:
-            self._records += getattr(report, "llmperf", [])
+            self._records += printable(getattr(report, "llmperf", []))
 
     def _head(self) -> dict[str, Any]:
         from pytest_llmperf.recording import definitions
@@ -116,15 +132,22 @@ class Recorder:
                 "python": sys.version.split()[0]}  # fmt: skip
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write results.json and the page."""
-        if self._in_worker or not self._records:
+        if self._in_worker or not (self._began or self._records):
             return
-        from pytest_llmperf.report.results import Results
-        from pytest_llmperf.report.write import write_report
+        from pytest_llmperf.errors import ResultsError
+        from pytest_llmperf.report.write import assemble, read_journals, write_report
 
-        self._results = Results.model_validate({"schema_version": 1, **self._head(), "tests": self._records})
-        write_report(self._results, self.folder)
+        _, journaled = read_journals(self.folder)
+        self._results = assemble(self._head(), self._records, journaled)
+        try:
+            write_report(self._results, self.folder)
+        except ResultsError as error:
+            # Raised here it would end the session in a traceback; the journal keeps what was measured.
+            self._failure = str(error)
+            session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
+            return
         for journal in self.folder.glob("journal*.jsonl"):
             journal.unlink()
         (self.folder / ".measuring.lock").unlink(missing_ok=True)
@@ -138,6 +161,20 @@ class Recorder:
         terminalreporter.section("llmperf")
         for line, markup in table(self._results, terminalreporter._tw.fullwidth):
             terminalreporter.write_line(line, **markup)
+        if self._failure:
+            terminalreporter.write_line(f"error: {self._failure}", red=True)
+            return
         if self.saved:
             terminalreporter.write_line(f"baselines: {self.saved} saved")
         terminalreporter.write_line(f"report: {self.folder / 'report.html'}")
+
+
+def printable(value: Any) -> Any:
+    """The same JSON value with every text such that UTF-8 can hold it (file names may bring lone surrogates)."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {printable(key): printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable(item) for item in value]
+    return value

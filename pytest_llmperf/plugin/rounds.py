@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _pytest.outcomes import OutcomeException
+from _pytest.outcomes import Skipped
 from _pytest.runner import runtestprotocol
 
 if TYPE_CHECKING:
@@ -26,8 +26,12 @@ __all__ = ["UNDECIDED", "MoreLaunches", "run_again", "run_in_rounds"]
 UNDECIDED = "undecided"
 
 
-class MoreLaunches(OutcomeException):
-    """The gate wants another launch before it decides."""
+class MoreLaunches(Skipped):
+    """The gate wants another launch before it decides.
+
+    A kind of skip, so that no debugger stops at it. A test may swallow it (a subtest does, a bare ``except``):
+    whether another launch is due is therefore kept with the test, not read from this exception.
+    """
 
 
 def run_in_rounds(session: LlmperfSession, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
@@ -48,6 +52,7 @@ def run_again(session: LlmperfSession, pytest_session: pytest.Session) -> None:
         batch = session.undecided[:]
         session.undecided.clear()
         session.pool.next_launch()
+        session.progress.launch(session.pool.launch + 1)
         for item, following in zip(batch, [*batch[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if pytest_session.shouldfail:
@@ -57,11 +62,13 @@ def run_again(session: LlmperfSession, pytest_session: pytest.Session) -> None:
 
 
 def _run_once(session: LlmperfSession, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run setup, call and teardown; report them unless the test is undecided."""
-    hook = item.ihook
+    """Run setup, call and teardown; report them unless the test wants another launch."""
+    session.begin(item)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if any(report.outcome == UNDECIDED for report in reports):
+    if session.wants_launch(item):
         return False
+    session.conclude(item, reports)
+    hook = item.ihook
     session.progress.make_way()
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in reports:

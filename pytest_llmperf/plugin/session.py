@@ -17,7 +17,7 @@ import pytest
 from pytest_llmperf import baselines, peaks
 from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.spec import EngineSpec, build, choose, specify
-from pytest_llmperf.errors import HardwareError, MachineError, OptionError
+from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
@@ -26,7 +26,7 @@ from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.keys import STATE
 from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
-from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches
+from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import Measurement, failure_record, record_of
 from pytest_llmperf.runner import measure_launch
 from pytest_llmperf.trace import dump_repeat
@@ -48,7 +48,10 @@ class TestState:
         asked_for: Metrics that its marker or the ini file names.
         measurements: By id of the measurement.
         records: Those that are final, in the order in which they were made.
+        failures: Why it has to fail, by id of the measurement.
         staged: Baselines to store if the test passes.
+        failed: Whether any part of the test failed in the last run of its body.
+        wants_launch: Whether the last run of its body ended in need of another launch.
     """
 
     __test__ = False  # the name is pytest's pattern for test classes
@@ -58,7 +61,10 @@ class TestState:
     asked_for: frozenset[str] = frozenset()
     measurements: dict[str, Measurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     staged: list[tuple[Path, baselines.Baseline]] = field(default_factory=list)
+    failed: bool = False
+    wants_launch: bool = False
 
 
 class LlmperfSession:
@@ -73,7 +79,7 @@ class LlmperfSession:
         self.config = config
         self.recorder = recorder
         self.options = SessionOptions.from_config(config)
-        self._check_metric_names(self.options.tolerance, "llmperf_tolerance in the ini file")
+        check_metric_names(self.options.tolerance, "llmperf_tolerance in the ini file")
         self.boards: list[Board] = visible_boards()
         self.choice = choose(
             self.options.engine,
@@ -81,6 +87,8 @@ class LlmperfSession:
             gate_needs_gpu=self.options.in_ci or self.options.gpu_clock_mhz is not None,
         )
         self.in_worker = hasattr(config, "workerinput")
+        if not config.option.collectonly:
+            recorder.begin()
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()
         self.progress = Progress(config, self.options.launches)
@@ -96,12 +104,13 @@ class LlmperfSession:
         ours = [items[i] for i in places]
         for item in ours:
             marker = MarkerOptions.from_node(item)
-            self._check_metric_names(marker.tolerance, f"@pytest.mark.llmperf of {item.nodeid}")
+            check_metric_names(marker.tolerance, f"@pytest.mark.llmperf of {item.nodeid}")
             spec = specify(self.choice, marker.model or self.options.model, marker.engine)
             item.stash[STATE] = TestState(
                 spec, tolerances(self.options, marker), frozenset({*self.options.tolerance, *marker.tolerance})
             )
-            add_timer(item, self.replay_clock)
+            if self.config.pluginmanager.hasplugin("benchmark"):
+                add_timer(item, self.replay_clock)
         first: dict[str, int] = {}
         for number, item in enumerate(ours):
             first.setdefault(item.stash[STATE].spec.key, number)
@@ -109,15 +118,6 @@ class LlmperfSession:
         for place, item in zip(places, ours, strict=True):
             items[place] = item
         self.progress.expect(len(ours))
-
-    @staticmethod
-    def _check_metric_names(given: Mapping[str, float], where: str) -> None:
-        for name in given:
-            if name != "*" and name not in REGISTRY and name not in NOT_MEASURED:
-                raise OptionError(
-                    f"{where} names the metric {name!r}, which does not exist.",
-                    remedy=f"Metrics are: {', '.join([*REGISTRY, *NOT_MEASURED])}.",
-                )
 
     def header(self) -> list[str]:
         """One line: which engine, which model, and why."""
@@ -206,6 +206,7 @@ class LlmperfSession:
         summaries = measurement.summaries()
         if not self._enough(measurement):
             self.recorder.journal(record_of(measurement, summaries, None))
+            state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
 
@@ -219,22 +220,50 @@ class LlmperfSession:
         state.records[record["nodeid"]] = record
         self.recorder.journal(record)
 
-    def complete_report(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-        """Withhold the reports of an undecided test; hang the records on those of a decided one."""
-        if call.excinfo is not None and call.excinfo.errisinstance(MoreLaunches):
-            report.outcome = UNDECIDED  # type: ignore[assignment]  # a fourth outcome, never seen outside the rounds
-            return
+    def begin(self, item: pytest.Item) -> None:
+        """A test's body is about to run, for the first time or for another launch."""
         state = item.stash[STATE]
-        failed_early = call.when in ("setup", "call") and report.failed and not state.records
-        if call.when != "call" and not failed_early:
-            return
-        if failed_early and call.excinfo is not None:
-            record = failure_record(item.nodeid, _one_line(call.excinfo.value))
-            state.records[item.nodeid] = record
+        state.wants_launch = state.failed = False
+        state.staged.clear()
+
+    def wants_launch(self, item: pytest.Item) -> bool:
+        """Whether the test has asked for another launch, whatever its body made of that."""
+        return item.stash[STATE].wants_launch
+
+    def conclude(self, item: pytest.Item, reports: list[pytest.TestReport]) -> None:
+        """Make the reports of a decided test say what was decided, store its baselines, and hang the records on.
+
+        A failing verdict fails the test even when its body swallowed the failure, and a baseline is stored only when
+        everything about the test has passed.
+        """
+        state = item.stash[STATE]
+        call = next((r for r in reports if r.when == "call"), None)
+        if call is not None and call.passed and (failures := self._unheeded(item, state)):
+            _fail(call, "\n".join(failures))
+        if call is not None and not state.failed and all(r.passed and not hasattr(r, "wasxfail") for r in reports):
+            try:
+                self.gatekeeper.store(state)
+            except BaselineError as error:
+                _fail(call, str(error))
+        worst = next((r for r in reports if r.failed), call)
+        if worst is not None and worst.failed and not state.records:
+            state.records[item.nodeid] = failure_record(item.nodeid, _reason(worst))
+        failed = state.failed or any(r.failed for r in reports)
+        outcome = "failed" if failed else "passed" if call and call.passed else "skipped"
         for record in state.records.values():
-            record["outcome"] = "passed" if report.passed else "failed"
-        if state.records:
-            report.llmperf = list(state.records.values())  # type: ignore[attr-defined]  # travels with the report
+            record["outcome"] = outcome
+        if state.records and reports:
+            reports[-1].llmperf = list(state.records.values())  # type: ignore[attr-defined]  # travels with the report
+
+    def _unheeded(self, item: pytest.Item, state: TestState) -> list[str]:
+        """What should have failed the test, and did not because its body went on."""
+        undecided = [test for test in state.measurements if test not in state.records]
+        silent = "llmperf" in getattr(item, "fixturenames", ()) and not state.records and not undecided
+        return [
+            *state.failures.values(),
+            *(f"{test} was measured, but not in every launch: its body takes another way then." for test in undecided),
+            *([f"{item.nodeid} asks for the llmperf fixture and measures nothing."] if silent else []),
+        ]
 
     def close(self) -> None:
         """Shut the engine down; safe to call twice."""
@@ -263,6 +292,37 @@ def _interrupt_on(*signals: signal.Signals) -> dict[signal.Signals, Any]:
     return replaced
 
 
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text or type(error).__name__
+def _fail(report: pytest.TestReport, reason: str) -> None:
+    report.outcome = "failed"
+    report.longrepr = reason
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Why a test failed, in one line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else report.longreprtext
+    return " ".join(text.split())[:2000] or "failed without a message"
+
+
+def check_options(config: pytest.Config) -> SessionOptions:
+    """Read the session's options and find its engine, without measuring.
+
+    Raises:
+        OptionError: an option or an ini value is wrong.
+        MachineError: the engine that was asked for is not to be had here.
+    """
+    options = SessionOptions.from_config(config)
+    check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
+    must = options.in_ci or options.gpu_clock_mhz is not None
+    choose(options.engine, gpus=[b.name for b in visible_boards()], gate_needs_gpu=must)
+    return options
+
+
+def check_metric_names(given: Mapping[str, float], where: str) -> None:
+    """Refuse a tolerance for a metric that does not exist."""
+    for name in given:
+        if name != "*" and name not in REGISTRY and name not in NOT_MEASURED:
+            raise OptionError(
+                f"{where} names the metric {name!r}, which does not exist.",
+                remedy=f"Metrics are: {', '.join([*REGISTRY, *NOT_MEASURED])}.",
+            )

@@ -67,9 +67,11 @@ def _first_line(tests: list[TestRecord]) -> str:
     regressed = [(v.change or 0, t, v) for t in tests for v in t.verdicts if v.verdict == "regressed"]
     if regressed:
         _, test, verdict = max(regressed, key=lambda entry: abs(entry[0]))
+        unit = test.metrics[verdict.metric].unit
+        values = f"from {format_value(verdict.baseline, unit)} to {format_value(verdict.current, unit)}"
         others = len({t.nodeid for _, t, _ in regressed}) - 1
-        more = f", and {others} more test{'s' if others > 1 else ''} regressed" if others else ""
-        return f"{test.nodeid}: {verdict.metric} changed by {format_change(verdict.change)}{more}."
+        more = f", and {others} more test{'s' if others > 1 else ''}" if others else ""
+        return f"{test.nodeid} regressed: {verdict.metric} {values} ({format_change(verdict.change)}){more}."
     bad = [t for t in tests if t.verdict in ("invalid", "incomparable", "no-baseline", "inconclusive")]
     if bad:
         return f"{len(bad)} of {len(tests)} tests could not be judged; the first: {bad[0].nodeid} ({bad[0].verdict})."

@@ -191,7 +191,7 @@ class TestRecord(_Model):
 
     nodeid: str
     verdict: Verdict | Literal["measured"]
-    outcome: Literal["passed", "failed", "unfinished"] = Field(description="of the pytest test as a whole")
+    outcome: Literal["passed", "failed", "skipped", "unfinished"] = Field(description="of the pytest test as a whole")
     workload: dict[str, Any] | None
     engine: Engine | None
     clock: ClockRecord

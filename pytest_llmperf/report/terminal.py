@@ -74,16 +74,23 @@ def _verdict(test: TestRecord) -> str:
 
 
 def _short(test: TestRecord) -> str:
-    return test.nodeid.partition("::")[2] or test.nodeid
+    name = test.nodeid.partition("::")[2] or test.nodeid
+    # Control characters in a test's id would act on the terminal.
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent="  ")
 
 
+def _limit(tolerance: float, better: str) -> str:
+    """A tolerance is a ratio in the direction of worse: 5 % more time, or 1/1.05 of the throughput."""
+    return f"{tolerance:.1%}" if better == "lower" else f"{tolerance:.1%}, to {1 / (1 + tolerance) - 1:.1%}"
+
+
 def failure_paragraph(record: Mapping[str, Any]) -> str:
     """Why a gated test failed, from its record: one line for each metric that matters, then what to do."""
-    lines = [f"{record['nodeid']}: {record['verdict']}"]
+    lines = [f"{record['verdict']}: {record['nodeid']}"]
     if record["invalid"]:
         lines.append(f"  The measurement cannot be trusted: {record['invalid']}")
     shown = [v for v in record["verdicts"] if v["verdict"] not in ("pass", "improved", "not-applicable")]
@@ -123,5 +130,5 @@ def _sentence(verdict: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     return (
         f"{name}: {verdict['verdict']}: {format_value(verdict['baseline'], metric['unit'])} in the baseline, "
         f"{format_value(verdict['current'], metric['unit'])} now: {format_change(verdict['change'])} "
-        f"({metric['better']} is better, tolerance {verdict['tolerance']:.1%})"
+        f"({metric['better']} is better, tolerance {_limit(verdict['tolerance'], metric['better'])})"
     )

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.files import write_atomically
 from pytest_llmperf.report.html import render
-from pytest_llmperf.report.results import Results, read_results
+from pytest_llmperf.report.results import ClockRecord, Results, TestRecord, read_results
 
-__all__ = ["load_run", "write_report"]
+__all__ = ["assemble", "load_run", "read_journals", "write_report"]
 
 
 def write_report(results: Results, folder: Path, template: Path | None = None) -> None:
@@ -38,31 +40,67 @@ def load_run(folder: Path) -> Results:
     """
     if (folder / "results.json").exists():
         return read_results(folder / "results.json")
-    journals = sorted(folder.glob("journal*.jsonl"))
-    if not journals:
+    head, journaled = read_journals(folder)
+    if head is None:
         raise ResultsError(f"{folder} holds neither results.json nor a journal.", remedy="Give a run's report folder.")
-    head: dict[str, Any] = {}
+    return assemble(head, [], journaled)
+
+
+def read_journals(folder: Path) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any]]]:
+    """The head of a run (``None`` without a journal) and its last record of each test, from the journals of a folder.
+
+    Lines that are no records are left out: the last one may be cut off by a kill.
+    """
+    head: dict[str, Any] | None = None
     tests: dict[str, dict[str, Any]] = {}
-    for journal in journals:
-        # The last line may be cut off by the kill.
-        lines = [_parsed(line) for line in journal.read_text(encoding="utf-8", errors="replace").splitlines()]
-        for record in lines:
+    for journal in sorted(folder.glob("journal*.jsonl")):
+        for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
+            record = _parsed(line)
             if record is None:
                 continue
             if "run" in record:
                 head = record
-            else:
+            elif isinstance(record.get("nodeid"), str):
                 tests[record["nodeid"]] = record
-    if not head:
-        raise ResultsError(f"The journal in {folder} has no head; nothing was measured yet.")
-    for record in tests.values():
-        record["warnings"] = [*record["warnings"], "The run ended before this test was decided."]
-    return Results.model_validate({"schema_version": 1, **head, "tests": list(tests.values())})
+    return head, tests
+
+
+def assemble(head: dict[str, Any], records: list[dict[str, Any]], journaled: dict[str, dict[str, Any]]) -> Results:
+    """Results of the final records, and of what was journaled of tests that have none.
+
+    A record that does not fit the schema is replaced by one that says so: one odd number must not lose a whole run.
+
+    Raises:
+        ResultsError: the head does not fit the schema.
+    """
+    final = {record["nodeid"] for record in records}
+    tests = [_fitting(record) for record in records]
+    for nodeid, record in journaled.items():
+        if nodeid not in final:
+            ended = "The run ended before this test was decided."
+            tests.append(_fitting({**record, "warnings": [*record.get("warnings", []), ended]}))
+    try:
+        return Results.model_validate({"schema_version": 1, **head, "tests": tests})
+    except ValidationError as error:
+        raise ResultsError(f"The run's record does not fit the schema: {error.errors()[0]['msg']}.") from None
+
+
+def _fitting(record: dict[str, Any]) -> TestRecord:
+    try:
+        return TestRecord.model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return TestRecord(
+            nodeid=record["nodeid"], verdict="invalid", outcome="failed", workload=None, engine=None,
+            clock=ClockRecord(), metrics={}, verdicts=[], requests=None, client_overhead=None, warnings=[],
+            invalid=f"its record does not fit the schema: {where}: {first['msg']}",
+        )  # fmt: skip
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

@@ -51,6 +51,7 @@ def plan(workload: Workload, vocabulary: Vocabulary, *, test: str, launch: int, 
         launch: Which launch, from 0.
         repeat: Which repeat, or which warm-up.
     """
+    test = test.encode("utf-8", "backslashreplace").decode()
     # random.Random hashes a string seed with SHA-512: the same on every Python version.
     shape = random.Random(f"{workload.seed}/shape")
     lengths = _lengths(workload, shape)

@@ -34,7 +34,7 @@ class Distribution:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if self.kind not in _SHAPES:
+        if not isinstance(self.kind, str) or self.kind not in _SHAPES:
             raise WorkloadError(
                 f"A length distribution of kind {self.kind!r} is not known.",
                 remedy=f"Use one of: {', '.join(_SHAPES)}.",

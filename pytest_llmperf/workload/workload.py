@@ -134,8 +134,8 @@ class Workload:
                 f"arrival={self.arrival!r}: only gamma takes a shape, and needs one.",
                 remedy='Write "gamma:0.5", say.',
             )
-        if colon and not (parses(shape) and 0 < float(shape) < math.inf):
-            raise WorkloadError(f"arrival={self.arrival!r}: the shape is a number above 0.")
+        if colon and not (parses(shape) and 1e-3 <= float(shape) <= 1e3):
+            raise WorkloadError(f"arrival={self.arrival!r}: the shape is a number above 0 (from 0.001 to 1000).")
         if self.arrival != "poisson" and self.rate is None:
             raise WorkloadError(f"arrival={self.arrival!r} says how a rate is spaced, and no rate was given.")
 
@@ -261,7 +261,7 @@ def _frozen(name: str, value: Any) -> Mapping[str, Any]:
         raise WorkloadError(f"{name} is a mapping from names to values, not {value!r}.")
     try:
         plain = json.loads(json.dumps(dict(value), allow_nan=False))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise WorkloadError(f"{name} holds a value that JSON cannot keep: {error}.") from None
     return MappingProxyType(plain)
 

@@ -37,7 +37,7 @@ def test_a_slower_engine_fails_with_one_readable_paragraph(suite):
     result = suite.run("--junitxml=junit.xml", engine="sim:h200,slowdown=1.2")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["test_suite.py::test_one: regressed", "*tpot: regressed: * in the baseline, * now: +20.0 % (lower*5.0%)"]
+        ["regressed: test_suite.py::test_one", "*tpot: regressed: * in the baseline, * now: +20.0 % (lower*5.0%)"]
     )
     result.stdout.no_fnmatch_line("*Traceback*")
     failures = list(ET.parse(suite.folder / "junit.xml").getroot().iter("failure"))
