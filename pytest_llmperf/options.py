@@ -61,13 +61,17 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare the options and ini values of the plugin."""
     group = parser.getgroup("llmperf", "LLM inference performance")
     group.addoption(
-        "--gpu-clock", metavar="MHZ", type=int, default=None, help="lock the SM clock of every GPU in use at MHZ"
+        "--gpu-clock",
+        metavar="MHZ",
+        type=int,
+        default=None,
+        help="lock the SM clock of every GPU in use at MHZ (not in this version: refused)",
     )
     group.addoption(
         "--gpu-clock-mode",
         choices=("lock", "expect"),
         default="lock",
-        help="lock: set the clock; expect: only verify a clock that an administrator locked",
+        help="lock: set the clock; expect: only verify a clock that an administrator locked (not in this version: refused)",
     )
     group.addoption(
         "--llmperf-save", action="store_true", help=f"store this run as the baseline ({SAVE_LAUNCHES} launches)"
