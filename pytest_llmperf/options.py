@@ -65,13 +65,13 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="MHZ",
         type=int,
         default=None,
-        help="lock the SM clock of every GPU in use at MHZ (not in this version: refused)",
+        help="lock the SM clock of every GPU in use at MHZ (refused by this version)",
     )
     group.addoption(
         "--gpu-clock-mode",
         choices=("lock", "expect"),
         default="lock",
-        help="lock: set the clock; expect: only verify a clock that an administrator locked (not in this version: refused)",
+        help="lock: set the clock; expect: only verify one that an administrator locked",
     )
     group.addoption(
         "--llmperf-save", action="store_true", help=f"store this run as the baseline ({SAVE_LAUNCHES} launches)"
