@@ -31,8 +31,9 @@ __all__ = [
 #: Metrics that are compared with the baseline unless the marker says otherwise.
 GATED = ("ttft", "tpot", "tpj", "mbu")
 #: Relative change that is tolerated when neither ini file nor marker says anything. TTFT of short prompts is a few
-#: scheduling delays long: between launches of one engine on one H200 it was seen 18 to 32 ms, TPOT within 1 %.
-DEFAULT_TOLERANCE: Mapping[str, float] = {"ttft": 0.30, "tpot": 0.05, "tpj": 0.05, "mbu": 0.05}
+#: scheduling delays long: between launches of one engine on one H200 it was seen 18 to 32 ms (batch 1) and 42 to 79 ms
+#: (batch 4, where it depends on which requests share the first step), TPOT within 1 %.
+DEFAULT_TOLERANCE: Mapping[str, float] = {"ttft": 0.50, "tpot": 0.05, "tpj": 0.05, "mbu": 0.05}
 #: For any other metric that a marker gates.
 OTHER_TOLERANCE = 0.05
 

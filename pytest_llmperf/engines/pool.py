@@ -20,6 +20,9 @@ __all__ = ["EnginePool", "RunningEngine"]
 
 T = TypeVar("T")
 
+#: Seconds that the tasks of an interrupted engine get to end.
+_PATIENCE_S = 5
+
 
 @dataclass
 class RunningEngine:
@@ -49,33 +52,37 @@ def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
     # pytest turns warnings of the code under test into errors where a project asks for it. An engine's own
     # deprecation warnings are none of that project's business.
     thrown: list[BaseException] = []
-    main: list[asyncio.Task[Any]] = []
 
     def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # A signal handler (a test's timeout) may raise while the loop runs a callback, which asyncio only logs.
         error = context.get("exception")
         if isinstance(error, BaseException) and not isinstance(error, Exception | asyncio.CancelledError):
             thrown.append(error)
-            for task in main:
-                task.cancel()
+            # The callback may have been a task's wake-up, and that task will never wake: nothing is waited for.
+            loop.stop()
         else:
             loop.default_exception_handler(context)
-
-    async def watched() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        main.append(task)
-        return await work
 
     runner.get_loop().set_exception_handler(on_exception)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return runner.run(watched())
-        except asyncio.CancelledError:
+            return runner.run(work)
+        except RuntimeError:  # the loop was stopped
             if not thrown:
                 raise
     raise thrown[0]
+
+
+def _abandon(runner: asyncio.Runner) -> None:
+    """Close an event loop on which tasks may hang for ever."""
+    loop = runner.get_loop()
+    loop.set_exception_handler(lambda *_: None)
+    if tasks := asyncio.all_tasks(loop):
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(tasks, timeout=_PATIENCE_S))
+    loop.close()
 
 
 class EnginePool:
@@ -154,4 +161,7 @@ class EnginePool:
         try:
             running.run(running.engine.close())
         finally:
-            running.runner.close()
+            if running.interrupted:
+                _abandon(running.runner)
+            else:
+                running.runner.close()

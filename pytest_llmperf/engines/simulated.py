@@ -55,7 +55,7 @@ _WITHOUT_EFFECT = {"gpu_memory_utilization", "max_model_len", "load_format", "en
 class _Sequence:
     request: Request
     queued_ns: int
-    chunks: asyncio.Queue[Chunk | EngineError] = field(default_factory=asyncio.Queue)
+    chunks: asyncio.Queue[Chunk | BaseException] = field(default_factory=asyncio.Queue)
     scheduled_ns: int = 0
     first_ns: int = 0
     generated: int = 0
@@ -133,7 +133,7 @@ class SimulatedEngine:
         try:
             while True:
                 chunk = await sequence.chunks.get()
-                if isinstance(chunk, EngineError):
+                if isinstance(chunk, BaseException):
                     raise chunk
                 yield chunk
                 if chunk.stamps is not None:
@@ -148,9 +148,14 @@ class SimulatedEngine:
         """Work in steps until nothing waits and nothing runs; a mistake in the model is told to every request."""
         try:
             await self._steps()
-        except Exception as error:  # whatever it is: a request that waits would wait for ever
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # whatever it is: a request that waits would wait for ever
+            told = error
+            if isinstance(error, Exception):
+                told = EngineError(f"The simulation failed: {type(error).__name__}: {error}.")
             for sequence in [*self._waiting, *self._prefilling, *self._running]:
-                sequence.chunks.put_nowait(EngineError(f"The simulation failed: {type(error).__name__}: {error}."))
+                sequence.chunks.put_nowait(told)
 
     async def _steps(self) -> None:
         # Everything submitted at the same instant takes part in the same first step.
