@@ -83,6 +83,7 @@ def _abandon(runner: asyncio.Runner) -> None:
             task.cancel()
         loop.run_until_complete(asyncio.wait(tasks, timeout=_PATIENCE_S))
     loop.close()
+    asyncio.set_event_loop(None)  # as the runner's own closing does
 
 
 class EnginePool:
