@@ -13,9 +13,9 @@
     ├── BaselineError         a stored baseline cannot be read, trusted or written
     └── ResultsError          a results file cannot be read or written
 
-``OptionError`` and ``MachineError`` end the session with pytest's exit status 4: nothing can be measured.
-The others fail the test in which they occur. Each message is one sentence that says what is wrong and where,
-followed by the remedy: the command or the edit that mends it.
+``OptionError`` and ``MachineError`` end the session with pytest's exit status 4: nothing can be measured. Where only
+one test's marker is at fault, and for all the others, the test in which they occur fails. Each message is one sentence
+that says what is wrong and where, followed by the remedy: the command or the edit that mends it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,11 @@ _INI = (
     ("llmperf_engine", "string", "default for --llmperf-engine"),
     ("llmperf_model", "string", "default for --llmperf-model"),
     ("llmperf_baselines", "string", "default for --llmperf-baselines"),
-    ("llmperf_connect_timeout", "string", "seconds until a connection must stand (30)"),
+    (
+        "llmperf_connect_timeout",
+        "string",
+        "seconds until a connection to a server must stand (30); no engine of this version connects",
+    ),
     ("llmperf_read_timeout", "string", "seconds without news on an open request until it has failed (120)"),
     ("llmperf_tolerance", "linelist", "tolerated relative change, one 'metric: 3%' a line, or '50%' for all"),
     ("llmperf_allowed_failures", "string", "failed requests that a launch may have (0)"),

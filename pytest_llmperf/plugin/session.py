@@ -16,7 +16,7 @@ import pytest
 
 from pytest_llmperf import baselines, peaks
 from pytest_llmperf.engines.pool import EnginePool, RunningEngine
-from pytest_llmperf.engines.spec import EngineSpec, build, choose, specify
+from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
@@ -78,14 +78,7 @@ class LlmperfSession:
     def __init__(self, config: pytest.Config, recorder: Recorder) -> None:
         self.config = config
         self.recorder = recorder
-        self.options = SessionOptions.from_config(config)
-        check_metric_names(self.options.tolerance, "llmperf_tolerance in the ini file")
-        self.boards: list[Board] = visible_boards()
-        self.choice = choose(
-            self.options.engine,
-            gpus=[b.name for b in self.boards],
-            gate_needs_gpu=self.options.in_ci or self.options.gpu_clock_mhz is not None,
-        )
+        self.options, self.boards, self.choice = check_options(config)
         self.in_worker = hasattr(config, "workerinput")
         if not config.option.collectonly:
             recorder.begin()
@@ -304,8 +297,8 @@ def _reason(report: pytest.TestReport) -> str:
     return " ".join(text.split())[:2000] or "failed without a message"
 
 
-def check_options(config: pytest.Config) -> SessionOptions:
-    """Read the session's options and find its engine, without measuring.
+def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], EngineChoice]:
+    """The session's options, the boards that it may use, and its engine; nothing is started.
 
     Raises:
         OptionError: an option or an ini value is wrong.
@@ -313,9 +306,9 @@ def check_options(config: pytest.Config) -> SessionOptions:
     """
     options = SessionOptions.from_config(config)
     check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
+    boards = visible_boards()
     must = options.in_ci or options.gpu_clock_mhz is not None
-    choose(options.engine, gpus=[b.name for b in visible_boards()], gate_needs_gpu=must)
-    return options
+    return options, boards, choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=must)
 
 
 def check_metric_names(given: Mapping[str, float], where: str) -> None:
