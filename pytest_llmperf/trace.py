@@ -50,6 +50,14 @@ class RequestTrace:
         input_tokens: Prompt tokens, as the engine counted them.
         output_tokens: Output tokens: as the server counted them, else the sum of ``tokens``.
         token_source: ``"server"`` or ``"counted"``: where ``output_tokens`` comes from.
+        chunk_tokens: ``"told"`` when the engine says how many tokens each chunk holds; ``"apportioned"`` when
+            only their sum is known and it was spread over the chunks.
+        time_source: Where ``received_ns`` comes from: ``"client"`` (the time at which an engine in this process
+            handed a chunk over), ``"kernel"`` (the time at which the kernel received the chunk's last segment), ``"user"``
+            (the earliest time at which the client saw it) or ``"mixed"`` (kernel for some chunks only).
+        upper_bounds: Indices into ``received_ns`` of chunks that came together with later ones in one read: they were
+            there at that time, and may have been earlier.
+        connected_late: Whether its connection had to be opened after it was due.
         engine: The engine's own stamps, where it tells them.
         error: Why the request failed; ``None`` when it completed.
     """
@@ -63,6 +71,10 @@ class RequestTrace:
     input_tokens: int = 0
     output_tokens: int = 0
     token_source: str = "counted"
+    chunk_tokens: str = "told"
+    time_source: str = "client"
+    upper_bounds: tuple[int, ...] = ()
+    connected_late: bool = False
     engine: EngineStamps | None = None
     error: str | None = None
 
@@ -128,6 +140,10 @@ def dump_repeat(repeat: RepeatTrace) -> str:
             "input_tokens": r.input_tokens,
             "output_tokens": r.output_tokens,
             "token_source": r.token_source,
+            "chunk_tokens": r.chunk_tokens,
+            "time_source": r.time_source,
+            "upper_bounds": list(r.upper_bounds),
+            "connected_late": r.connected_late,
             "engine": None if r.engine is None else {name: getattr(r.engine, name) for name in EngineStamps.__slots__},
             "error": r.error,
         }
@@ -153,6 +169,7 @@ def _request(record: Mapping[str, Any]) -> RequestTrace:
     fields = dict(record)
     fields["received_ns"] = tuple(fields["received_ns"])
     fields["tokens"] = tuple(fields["tokens"])
+    fields["upper_bounds"] = tuple(fields.get("upper_bounds", ()))
     if fields["engine"] is not None:
         fields["engine"] = EngineStamps(**fields["engine"])
     return RequestTrace(**fields)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pytest_llmperf.clock import NS_PER_S, VirtualClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, specify
+from pytest_llmperf.engines.streams import StreamingEngine
 from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
 MS = 1_000_000
@@ -79,7 +80,7 @@ def tokens(first_s: float, each_s: float) -> Script:
     return answer
 
 
-class ScriptedEngine:
+class ScriptedEngine(StreamingEngine):
     """Answers each request as its script says.
 
     Args:

@@ -1,20 +1,23 @@
-"""The engine contract: open, generate, close.
+"""The engine contract: open, prepare, carry, close.
 
-The runner decides what is sent and when; an engine only carries a request out and stamps what comes back. An
-engine lives on one event loop (the one of its clock), is opened once, and is closed by whoever opened it,
-always, also after a failure.
+The runner decides what is sent and when; an engine carries such an offer out and stamps what comes back. An engine
+lives on one event loop (the one of its clock), is opened once, and is closed by whoever opened it, always, also after
+a failure.
+
+An engine that hands its answers to this process one by one need only ``generate`` a single request: see
+:class:`~pytest_llmperf.engines.streams.StreamingEngine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pytest_llmperf.clock import Clock
-from pytest_llmperf.trace import EngineStamps
+from pytest_llmperf.trace import EngineStamps, RequestTrace
 
-__all__ = ["Chunk", "Engine", "EngineInfo", "Request"]
+__all__ = ["Chunk", "Engine", "EngineInfo", "Offer", "Request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,25 @@ class Request:
     output_len: int
     repeat_id: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Requests, and the pace at which they are offered.
+
+    Attributes:
+        requests: In the order in which they are due.
+        due_ns: When each is due, on the engine's clock, ascending; a time that is past means at once. ``None``: each
+            is due at the moment of its submission.
+        lanes: How many may be in flight; the next is submitted when one has ended. ``None``: any number. Only
+            without ``due_ns``.
+        read_timeout_ns: Nanoseconds without anything new on a submitted request after which it has failed.
+    """
+
+    requests: tuple[Request, ...]
+    due_ns: tuple[int, ...] | None = None
+    lanes: int | None = None
+    read_timeout_ns: int = 120_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +138,22 @@ class Engine(Protocol):
         """
         ...
 
-    def generate(self, request: Request) -> AsyncIterator[Chunk]:
-        """Carry a request out and yield chunks as they come.
+    async def prepare(self, requests: Sequence[Request], at_once: int | None) -> None:
+        """Make ready for requests that are about to be offered: whatever would delay them once they are due.
+
+        Args:
+            requests: All of a repeat.
+            at_once: How many will be in flight together; ``None`` when only the load can tell.
+        """
+        ...
+
+    async def carry(self, offer: Offer) -> list[RequestTrace]:
+        """Carry an offer out, and return what happened to each request, in the order of the offer.
+
+        A request that failed is a trace with an error. Cancelling this leaves no request under way.
 
         Raises:
-            RequestError: this request failed.
-            EngineError: the engine died.
+            EngineError: the engine died; at once, not when the next request is due.
         """
         ...
 

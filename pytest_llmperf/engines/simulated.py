@@ -27,6 +27,7 @@ from pytest_llmperf.arithmetic import Architecture, Hardware
 from pytest_llmperf.clock import NS_PER_S, VirtualClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
 from pytest_llmperf.engines.spec import EngineSpec
+from pytest_llmperf.engines.streams import StreamingEngine
 from pytest_llmperf.errors import EngineError, OptionError
 from pytest_llmperf.models import config_digest
 from pytest_llmperf.trace import EngineStamps
@@ -65,7 +66,7 @@ class _Sequence:
         return len(self.request.prompt) + self.generated
 
 
-class SimulatedEngine:
+class SimulatedEngine(StreamingEngine):
     """A GPU that exists in virtual time only; everything it produces is marked simulated.
 
     Args:

@@ -21,6 +21,7 @@ from pytest_llmperf.engines import Chunk, EngineInfo, Request
 from pytest_llmperf.engines.logs import EngineLog, root_cause
 from pytest_llmperf.engines.processes import ProcessFamily
 from pytest_llmperf.engines.spec import EngineSpec
+from pytest_llmperf.engines.streams import StreamingEngine
 from pytest_llmperf.errors import EngineError, OptionError, RequestError
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest
@@ -38,7 +39,7 @@ _REMEDIES = (
 )  # fmt: skip
 
 
-class VllmEngine:
+class VllmEngine(StreamingEngine):
     """One AsyncLLM.
 
     Args:
