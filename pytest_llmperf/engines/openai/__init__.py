@@ -1,0 +1,1 @@
+"""Any server that speaks OpenAI's completions or chat protocol."""
