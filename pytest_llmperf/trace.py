@@ -53,8 +53,8 @@ class RequestTrace:
         chunk_tokens: ``"told"`` when the engine says how many tokens each chunk holds; ``"apportioned"`` when
             only their sum is known and it was spread over the chunks.
         time_source: Where ``received_ns`` comes from: ``"client"`` (the time at which an engine in this process
-            handed a chunk over), ``"kernel"`` (the time at which the kernel received the chunk's last segment), ``"user"``
-            (the earliest time at which the client saw it) or ``"mixed"`` (kernel for some chunks only).
+            handed a chunk over), ``"kernel"`` (the time at which the kernel received the chunk's last segment),
+            ``"user"`` (the earliest time at which the client saw it) or ``"mixed"`` (kernel for some chunks only).
         upper_bounds: Indices into ``received_ns`` of chunks that came together with later ones in one read: they were
             there at that time, and may have been earlier.
         connected_late: Whether its connection had to be opened after it was due.

@@ -1,0 +1,181 @@
+"""Where a server is, and what of that nobody else may read."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import socket
+import ssl
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote, urlsplit
+
+from pytest_llmperf.errors import EngineError, OptionError
+
+__all__ = ["Address", "Secrets", "resolve", "tls_context"]
+
+#: Shorter strings are no secret worth the name, and hiding them would tear ordinary words.
+_SHORTEST_SECRET = 4
+_ENDPOINTS = {"/chat/completions": "chat", "/completions": "completions"}
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Strings that must not appear in any output."""
+
+    values: tuple[str, ...] = ()
+
+    def hide(self, text: str) -> str:
+        """``text`` with every secret replaced."""
+        for secret in sorted({v for s in self.values for v in (s, quote(s, safe=""))}, key=len, reverse=True):
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "***")
+        return text
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server's URL, taken apart.
+
+    Attributes:
+        tls: Whether the scheme is https.
+        host: Name or address, without brackets.
+        port: TCP port.
+        base: Path in front of ``/completions``, such as ``/v1``.
+        root: Path in front of ``/v1``: where ``/health`` and ``/metrics`` are.
+        endpoint: ``"chat"``, ``"completions"``, or ``None`` when the URL leaves it open.
+        query: With its leading ``?``, or empty.
+        authorization: Value of the header of that name, from ``user:password@`` in the URL; or ``None``.
+        secrets: What the URL holds that must not be shown.
+    """
+
+    tls: bool
+    host: str
+    port: int
+    base: str
+    root: str
+    endpoint: str | None
+    query: str = ""
+    authorization: str | None = field(default=None, repr=False)
+    secrets: Secrets = field(default=Secrets(), repr=False)
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Take a URL apart.
+
+        Raises:
+            OptionError: it is no http or https URL with a host and a valid port; the message holds no secret of it.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise OptionError(
+                f"--llmperf-engine: the URL is not valid ({str(error)[:80]}).", remedy="Write http://host:port."
+            ) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise OptionError("--llmperf-engine: the URL names no host.", remedy="Write http://host:port.")
+        if any(ord(c) <= 32 or ord(c) > 126 for c in url):
+            raise OptionError(
+                "--llmperf-engine: the URL holds a space, a control or a non-ASCII character.",
+                remedy="Percent-encode it, or write the host's name in its ASCII form.",
+            )
+        path = parts.path.rstrip("/")
+        endpoint = None
+        for ending, name in _ENDPOINTS.items():
+            if path.endswith(ending):
+                path, endpoint = path.removesuffix(ending), name
+                break
+        root = path.removesuffix("/v1")
+        secrets = [unquote(v) for v in (parts.username, parts.password) if v]
+        secrets += [value for pair in parts.query.split("&") if (value := pair.partition("=")[2])]
+        return cls(
+            tls=parts.scheme == "https",
+            host=parts.hostname,
+            port=port or (443 if parts.scheme == "https" else 80),
+            base=path if endpoint or path.endswith("/v1") else f"{path}/v1",
+            root=root,
+            endpoint=endpoint,
+            query=f"?{parts.query}" if parts.query else "",
+            authorization=_basic(parts.username, parts.password),
+            secrets=Secrets(tuple(secrets)),
+        )
+
+    @property
+    def shown(self) -> str:
+        """The URL as it may be printed: without user, password and query."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        ending = {"chat": "/chat/completions", "completions": "/completions", None: ""}[self.endpoint]
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.base if ending else self.root}{ending}"
+
+    @property
+    def host_header(self) -> str:
+        """Value of the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server runs on this machine, by its address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def _basic(user: str | None, password: str | None) -> str | None:
+    if user is None and password is None:
+        return None
+    pair = f"{unquote(user or '')}:{unquote(password or '')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def resolve(address: Address, *, timeout: float) -> tuple[int, tuple[object, ...]]:
+    """The address family and socket address at which the server accepts connections.
+
+    Raises:
+        EngineError: the name does not resolve, or nothing accepts at any of its addresses.
+    """
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise EngineError(
+            f"The server's name {address.host} does not resolve ({error.strerror or error}).",
+            remedy="Check the URL given to --llmperf-engine.",
+        ) from None
+    reasons = []
+    for family, kind, protocol, _, where in found:
+        with socket.socket(family, kind, protocol) as attempt:
+            attempt.settimeout(timeout)
+            try:
+                attempt.connect(where)
+            except OSError as error:
+                reasons.append("no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error))
+            else:
+                return family, where
+    raise EngineError(
+        f"No server accepts connections at {address.shown}: {', '.join(dict.fromkeys(reasons))}.",
+        remedy="Start the server, or check the URL given to --llmperf-engine.",
+    )
+
+
+def tls_context(ca_file: str | None, *, verify: bool) -> ssl.SSLContext:
+    """The client's TLS settings.
+
+    Args:
+        ca_file: Certificates to trust instead of the system's.
+        verify: Whether the server's certificate and name are checked.
+
+    Raises:
+        OptionError: the file cannot be read as certificates.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError(f"--llmperf-engine: ca_file {ca_file} holds no certificates ({error}).") from None
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context

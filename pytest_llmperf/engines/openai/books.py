@@ -1,0 +1,86 @@
+"""What the load client notes of itself while it carries loads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.engines.account import Calibration, ClientSide
+from pytest_llmperf.engines.openai.worker import Answer, Statistics
+
+__all__ = ["Books"]
+
+_WINDOW_NS = 100_000_000
+#: Reads whose wake-up times are kept for the percentiles.
+_KEPT = 100_000
+
+
+class Books:
+    """Notes since the last :meth:`close_account`."""
+
+    def __init__(self) -> None:
+        self._lateness: list[int] = []
+        self._wake: list[int] = []
+        self._chunks = self._bounds = self._late = self._retried = 0
+        self._peak = 0
+        self._drift = 0
+        self._stepped = False
+        self._share = 0.0
+
+    def note(self, answers: Sequence[Answer], statistics: Sequence[Statistics]) -> None:
+        """Take in one carried offer."""
+        windows: Counter[int] = Counter()
+        for answer in answers:
+            if answer.sent_ns:
+                self._lateness.append(answer.sent_ns - answer.due_ns)
+            self._late += answer.connected_late
+            self._chunks += len(answer.decoded.received_ns)
+            self._bounds += len(answer.decoded.upper_bounds)
+            windows.update(at // _WINDOW_NS for at in answer.decoded.received_ns)
+        self._peak = max(self._peak, max(windows.values(), default=0))
+        for one in statistics:
+            self._wake += one.wake_ns[:: 1 + len(one.wake_ns) // _KEPT]
+            self._drift = max(self._drift, one.drift_ns)
+            self._stepped |= one.stepped
+            self._retried += one.retried
+            if one.wall_ns > 0:
+                self._share = max(self._share, one.cpu_ns / one.wall_ns)
+
+    @property
+    def processor_share(self) -> float:
+        """Of the busiest worker so far."""
+        return self._share
+
+    def client_side(self, workers: int, calibration: Calibration | None) -> ClientSide | None:
+        """The account; ``None`` when nothing was carried."""
+        if not self._lateness:
+            return None
+        late, wake = sorted(self._lateness), sorted(self._wake)
+        return ClientSide(
+            workers=workers,
+            processor_share=self._share,
+            lateness_p50=_at(late, 0.5),
+            lateness_p99=_at(late, 0.99),
+            wake_p50=_at(wake, 0.5) if wake else None,
+            wake_p99=_at(wake, 0.99) if wake else None,
+            upper_bounds=self._bounds / self._chunks if self._chunks else 0.0,
+            peak_chunk_rate=self._peak * NS_PER_S / _WINDOW_NS,
+            connected_late=self._late,
+            retried=self._retried,
+            wall_clock_drift=self._drift / NS_PER_S,
+            calibration=calibration,
+        )
+
+    def warnings(self) -> list[str]:
+        """What a reader should know, in sentences."""
+        told = []
+        if self._stepped:
+            told.append("The wall clock was set during the load: receive times around that moment are user space's.")
+        if self._late:
+            told.append(f"{self._late} requests had to wait for a connection to be opened; that time is in their TTFT.")
+        return told
+
+
+def _at(ascending: Sequence[int], share: float) -> float:
+    return ascending[min(len(ascending) - 1, int(share * len(ascending)))] / NS_PER_S

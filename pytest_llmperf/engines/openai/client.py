@@ -1,0 +1,427 @@
+"""The load loop of one process: submit when due, take the bytes with their times, nothing else.
+
+No event loop library is under this: each read has to fetch the kernel's stamp with it (``recvmsg``), which no
+transport of asyncio or of an HTTP client does, and each token costs one pass through this loop. What is done here per
+read is one system call, two appends and a look at the last bytes; parsing comes when the load is over.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import resource
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_llmperf.engines.openai.connection import Connection, Exchange
+from pytest_llmperf.engines.openai.stamps import ClockMap, ask_for_stamps, stamp_of
+
+__all__ = ["Load", "LoadClient", "Target"]
+
+_MS = 1_000_000
+#: Events taken from the kernel before due requests are looked for again.
+_EVENTS = 64
+#: A request that is due is waited for by spinning in this last stretch: a timer may be that late.
+_SPIN_NS = 80_000
+#: epoll's own timeout counts whole milliseconds.
+_EPOLL_GRAIN_NS = 1_200_000
+#: How long a server may take to end the answer after the stream's closing mark.
+_CLOSING_NS = 1000 * _MS
+#: Spare connections kept open while more requests are to come.
+_SPARE = 16
+_CLOCK_SAMPLE_NS = 100 * _MS
+
+_LOST = (select.EPOLLERR | select.EPOLLHUP) if hasattr(select, "epoll") else 0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where requests go.
+
+    Attributes:
+        family: Address family.
+        where: Socket address.
+        name: For messages: ``host:port``.
+        host: For TLS.
+        context: TLS settings, or ``None`` for plain TCP.
+        connect_timeout_ns: Until a connection must stand.
+        kernel_stamps: Whether to use them.
+    """
+
+    family: int
+    where: Any
+    name: str
+    host: str = ""
+    context: ssl.SSLContext | None = None
+    connect_timeout_ns: int = 30_000 * _MS
+    kernel_stamps: bool = True
+
+
+@dataclass
+class Load:
+    """An offer as one process carries it.
+
+    Attributes:
+        exchanges: In the order in which they are due.
+        start_ns: Nothing is submitted before.
+        lanes: How many may be in flight; ``None``: any number.
+        read_timeout_ns: Silence on an open request after which it has failed.
+    """
+
+    exchanges: Sequence[Exchange]
+    start_ns: int
+    lanes: int | None
+    read_timeout_ns: int
+
+
+class LoadClient:
+    """Connections to one server.
+
+    Args:
+        target: The server.
+        leash: A file descriptor; when it becomes readable, the load is given up.
+    """
+
+    def __init__(self, target: Target, leash: int | None = None) -> None:
+        self._target = target
+        self._leash = leash
+        self._epoll = select.epoll()
+        self._connections: dict[int, Connection] = {}
+        self._idle: deque[Connection] = deque()
+        self._opening = 0
+        self._in_flight: dict[int, Exchange] = {}
+        self._by_exchange: dict[int, Connection] = {}
+        self._spare_failed = False
+        self._timeout_ns = 0
+        self.clocks = ClockMap()
+        # The kernel stamps segments only while some socket asks for it, and takes a moment to begin.
+        self._holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        ask_for_stamps(self._holder)
+        if leash is not None:
+            self._epoll.register(leash, select.EPOLLIN)
+        _raise_descriptor_limit()
+
+    # Connections
+
+    def open_connections(self, count: int) -> int:
+        """Have ``count`` connections standing by; returns how many there are when all is done or has failed."""
+        self._drop_stale()
+        self._spare_failed = False
+        for _ in range(count - len(self._idle)):
+            if self._connect(None) is None:
+                break
+        limit = time.monotonic_ns() + self._target.connect_timeout_ns
+        while self._opening and time.monotonic_ns() < limit:
+            self._handle(self._epoll.poll(0.05, _EVENTS))
+            self._check_timeouts(time.monotonic_ns())
+        return len(self._idle)
+
+    def _drop_stale(self) -> None:
+        """Let go of connections that the server has closed meanwhile."""
+        while events := self._epoll.poll(0, _EVENTS):
+            self._handle(events)
+
+    def _connect(self, exchange: Exchange | None) -> Connection | None:
+        target = self._target
+        try:
+            connection = Connection(
+                target.family, target.where, target.context, target.host,
+                kernel_stamps=target.kernel_stamps, now_ns=time.monotonic_ns(),
+            )  # fmt: skip
+        except OSError as error:
+            self._not_connected(exchange, error)
+            return None
+        self._connections[connection.fd] = connection
+        self._epoll.register(connection.fd, select.EPOLLIN | select.EPOLLOUT)
+        self._opening += 1
+        if exchange is not None:
+            self._assign(connection, exchange)
+        return connection
+
+    def _assign(self, connection: Connection, exchange: Exchange) -> None:
+        connection.exchange = exchange
+        self._by_exchange[exchange.number] = connection
+
+    def _establish(self, connection: Connection) -> None:
+        try:
+            if not connection.establish():
+                # TLS waits for the server's turn; polling for room to write would spin.
+                self._want_write(connection, False)
+                return
+        except OSError as error:
+            exchange = connection.exchange
+            self._discard(connection)
+            self._not_connected(exchange, error)
+            return
+        self._opening -= 1
+        if connection.exchange is not None:
+            self._send(connection, connection.exchange)
+        else:
+            self._want_write(connection, False)
+            self._idle.append(connection)
+
+    def _want_write(self, connection: Connection, wanted: bool) -> None:
+        if connection.writing != wanted:
+            connection.writing = wanted
+            mask = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
+            self._epoll.modify(connection.fd, mask)
+
+    def _discard(self, connection: Connection) -> None:
+        if not connection.ready:
+            self._opening -= 1
+        if connection.exchange is not None:
+            self._by_exchange.pop(connection.exchange.number, None)
+        with suppress(ValueError):
+            self._idle.remove(connection)
+        self._connections.pop(connection.fd, None)
+        with suppress(OSError):
+            self._epoll.unregister(connection.fd)
+        connection.close()
+
+    def _not_connected(self, exchange: Exchange | None, error: OSError) -> None:
+        if exchange is None:
+            self._spare_failed = True
+            return
+        kind, reason = _connect_failure(error, self._target)
+        self._end(exchange, kind, reason)
+
+    # The load
+
+    def carry(self, load: Load) -> None:
+        """Submit every exchange when it is due and take its answer, until all have ended.
+
+        Raises:
+            InterruptedError: the leash was pulled.
+        """
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            self._carry(load)
+        finally:
+            if enabled:
+                gc.enable()
+
+    def _carry(self, load: Load) -> None:
+        now_ns = time.monotonic_ns
+        upcoming = deque(load.exchanges)
+        lanes = load.lanes if load.lanes is not None else len(upcoming)
+        self._timeout_ns = load.read_timeout_ns
+        check_every = min(max(load.read_timeout_ns // 8, 5 * _MS), 250 * _MS)
+        next_check = next_sample = 0
+        while upcoming or self._in_flight:
+            now = now_ns()
+            if now >= next_sample:
+                self.clocks.sample()
+                next_sample = now + _CLOCK_SAMPLE_NS
+            if now >= next_check:
+                self._check_timeouts(now)
+                next_check = now + check_every
+            wake = min(next_check, next_sample)
+            submitted = 0
+            while upcoming and len(self._in_flight) < lanes:
+                due = upcoming[0].due_ns or load.start_ns
+                if due > now_ns():
+                    wake = min(wake, due)
+                    break
+                if submitted == _EVENTS:
+                    wake = 0
+                    break
+                self._submit(upcoming.popleft())
+                submitted += 1
+            if upcoming and submitted:
+                self._keep_spares(len(upcoming))
+            self._handle(self._wait(wake))
+        self.clocks.sample()
+
+    def _wait(self, until_ns: int) -> Iterable[tuple[int, int]]:
+        left = until_ns - time.monotonic_ns()
+        if left > 2 * _EPOLL_GRAIN_NS:
+            return self._epoll.poll((left - _EPOLL_GRAIN_NS) / 1e9, _EVENTS)
+        if left > _SPIN_NS:
+            # select counts microseconds, where epoll counts milliseconds.
+            select.select([self._epoll.fileno()], [], [], (left - _SPIN_NS) / 1e9)
+        return self._epoll.poll(0, _EVENTS)
+
+    def _submit(self, exchange: Exchange) -> None:
+        self._in_flight[exchange.number] = exchange
+        exchange.submitted_ns = time.monotonic_ns()
+        if exchange.due_ns is None:
+            exchange.due_ns = exchange.submitted_ns
+        if self._idle:
+            connection = self._idle.popleft()
+            self._assign(connection, exchange)
+            self._send(connection, exchange)
+        else:
+            exchange.connected_late = True
+            self._connect(exchange)
+
+    def _keep_spares(self, upcoming: int) -> None:
+        if not self._spare_failed and len(self._idle) + self._opening < min(_SPARE, upcoming):
+            self._connect(None)
+
+    def _send(self, connection: Connection, exchange: Exchange) -> None:
+        try:
+            if connection.send(exchange.message):
+                exchange.sent_ns = time.monotonic_ns()
+                self._want_write(connection, False)
+            else:
+                self._want_write(connection, True)
+        except OSError as error:
+            self._lost(connection, error)
+
+    def _handle(self, events: Iterable[tuple[int, int]]) -> None:
+        connections = self._connections
+        now_ns = time.monotonic_ns
+        for fd, mask in events:
+            connection = connections.get(fd)
+            if connection is None:
+                if fd == self._leash:
+                    raise InterruptedError("the load was given up")
+                continue
+            exchange = connection.exchange
+            if connection.writing or exchange is None or not connection.ready:
+                if not self._other_event(connection, mask):
+                    continue
+                exchange = connection.exchange
+                if exchange is None:
+                    continue
+            try:
+                data, ancillary = connection.receive()
+            except OSError as error:
+                self._lost(connection, error)
+                continue
+            if data is None:
+                continue
+            if not data:
+                self._closed(connection, exchange)
+                continue
+            exchange.seen.append(now_ns())
+            exchange.stamps.append(stamp_of(ancillary) if ancillary else 0)
+            exchange.reads.append(data)
+            if connection.answer_end.look(exchange, data):
+                self._complete(connection, exchange)
+
+    def _other_event(self, connection: Connection, mask: int) -> bool:
+        """Deal with everything but the bytes of an answer; whether such bytes are there as well."""
+        if not connection.ready:
+            self._establish(connection)
+            return False
+        exchange = connection.exchange
+        if exchange is None:
+            if mask & (select.EPOLLIN | _LOST):
+                self._discard(connection)  # the server closed it, or speaks out of turn
+            return False
+        if mask & select.EPOLLOUT and connection.writing:
+            try:
+                if connection.flush():
+                    exchange.sent_ns = time.monotonic_ns()
+                    self._want_write(connection, False)
+            except OSError as error:
+                self._lost(connection, error)
+                return False
+        return bool(mask & (select.EPOLLIN | _LOST))
+
+    # Ends
+
+    def _complete(self, connection: Connection, exchange: Exchange) -> None:
+        connection.exchange = None
+        connection.served += 1
+        self._by_exchange.pop(exchange.number, None)
+        reusable = connection.answer_end.reusable and exchange.sent_ns
+        if reusable:
+            self._idle.append(connection)
+        else:
+            self._discard(connection)
+        self._end(exchange, "complete" if connection.answer_end.ended else "close", None)
+
+    def _closed(self, connection: Connection, exchange: Exchange) -> None:
+        if self._again(connection, exchange):
+            return
+        self._discard(connection)
+        self._end(exchange, "close", None)
+
+    def _lost(self, connection: Connection, error: OSError) -> None:
+        exchange = connection.exchange
+        if exchange is None:
+            self._discard(connection)
+        elif not self._again(connection, exchange):
+            self._discard(connection)
+            self._end(exchange, "reset", _reset_reason(error, exchange))
+
+    def _again(self, connection: Connection, exchange: Exchange) -> bool:
+        """Send a request again whose connection the server had closed before it came; once."""
+        if connection.served == 0 or exchange.reads or exchange.retried:
+            return False
+        exchange.retried = exchange.connected_late = True
+        exchange.sent_ns = 0
+        self._discard(connection)
+        self._connect(exchange)
+        return True
+
+    def _end(self, exchange: Exchange, end: str, error: str | None) -> None:
+        exchange.end = end
+        exchange.error = error
+        self._in_flight.pop(exchange.number, None)
+
+    def _check_timeouts(self, now: int) -> None:
+        for connection in list(self._connections.values()):
+            if not connection.ready and now - connection.opened_ns > self._target.connect_timeout_ns:
+                exchange = connection.exchange
+                self._discard(connection)
+                self._not_connected(exchange, TimeoutError())
+        for exchange in list(self._in_flight.values()):
+            carrier = self._by_exchange.get(exchange.number)
+            if carrier is None or not carrier.ready:
+                continue
+            silent = now - exchange.last_news_ns
+            if silent > self._timeout_ns or (exchange.done_seen and silent > _CLOSING_NS):
+                ended = carrier.answer_end.parse(exchange)
+                self._discard(carrier)
+                self._end(exchange, *(("complete", None) if ended else ("timeout", self._silence(exchange))))
+
+    def _silence(self, exchange: Exchange) -> str:
+        seconds = f"{self._timeout_ns / 1e9:g} s"
+        if not exchange.sent_ns:
+            return f"send timeout: the server took nothing more of the request for {seconds}"
+        where = "before the first byte" if not exchange.reads else "in the middle of the answer"
+        return f"read timeout: nothing came for {seconds} ({where})"
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self._connections.values()):
+            self._discard(connection)
+        self._epoll.close()
+        self._holder.close()
+
+
+def _connect_failure(error: OSError, target: Target) -> tuple[str, str]:
+    if isinstance(error, ssl.SSLError):
+        return "refused", f"TLS with {target.name} failed: {error.reason or error}"
+    if isinstance(error, TimeoutError):
+        return "timeout", f"connect timeout: {target.name} did not accept in {target.connect_timeout_ns / 1e9:g} s"
+    if error.errno == errno.EMFILE:
+        return "unsent", "no connection: this process has too many open files (raise ulimit -n)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "unsent", "no connection: this machine has no free TCP port left"
+    if error.errno == errno.ECONNREFUSED:
+        return "refused", f"connection refused by {target.name}"
+    return "refused", f"no connection to {target.name}: {error.strerror or error}"
+
+
+def _reset_reason(error: OSError, exchange: Exchange) -> str:
+    what = error.strerror or str(error) or type(error).__name__
+    after = f"after {len(exchange.reads)} reads" if exchange.reads else "before the first byte of the answer"
+    return f"connection lost {after}: {what}"
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,93 @@
+"""Which model a server serves, and what is known of it here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_llmperf.errors import LlmperfError, OptionError
+from pytest_llmperf.models import Model, resolve
+
+__all__ = ["ServedModel", "find_model"]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """The model that requests name.
+
+    Attributes:
+        id: As the server calls it.
+        config: Its config.json, where it is known here.
+        max_model_len: As the server tells it.
+        name: As records and baselines call it.
+        maker: Who made the server (``owned_by``), such as ``"vllm"``.
+        tokenizer: A tokenizer.json of it, where there is one here.
+    """
+
+    id: str
+    config: Mapping[str, Any] | None
+    max_model_len: int | None
+    name: str = ""
+    maker: str = ""
+    tokenizer: str | None = None
+
+
+def find_model(listing: Any, asked: Model) -> ServedModel:
+    """Match what the server lists with what was asked for.
+
+    Args:
+        listing: Answer to ``/v1/models``, or ``None`` when there was none.
+        asked: The model of ``--llmperf-model`` or the marker; with an empty name when nobody said.
+
+    Raises:
+        OptionError: the model that was asked for is not among several that are served.
+    """
+    entries = _entries(listing)
+    ids = [entry["id"] for entry in entries]
+    if not entries:
+        return ServedModel(asked.location, asked.config, None, asked.name or "unknown", tokenizer=_tokenizer(asked))
+    if not asked.name:
+        chosen = entries[0]
+    else:
+        own = (asked.name, asked.location)
+        chosen = next((e for e in entries if e["id"] in own or e.get("root") in own), {})
+        if not chosen and asked.config is not None and len(entries) == 1:
+            chosen = entries[0]  # a folder or shape that says what the one model there is
+        if not chosen:
+            raise OptionError(
+                f"The server does not serve {asked.name}.", remedy=f"It serves: {', '.join(ids)}."
+            )
+    known = asked if asked.config is not None else _lying_here(chosen)
+    longest = chosen.get("max_model_len")
+    return ServedModel(
+        id=chosen["id"],
+        config=None if known is None else known.config,
+        max_model_len=longest if isinstance(longest, int) and longest > 0 else None,
+        name=asked.name or (known.name if known is not None else chosen["id"]),
+        maker=str(chosen.get("owned_by") or ""),
+        tokenizer=None if known is None else _tokenizer(known),
+    )
+
+
+def _entries(listing: Any) -> list[dict[str, Any]]:
+    data = listing.get("data") if isinstance(listing, dict) else None
+    found = data if isinstance(data, list) else []
+    return [entry for entry in found if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+
+
+def _lying_here(entry: Mapping[str, Any]) -> Model | None:
+    """The model's folder, when the server runs on this machine and names it."""
+    for place in (entry.get("root"), entry["id"]):
+        if isinstance(place, str) and Path(place).is_absolute():
+            try:
+                return resolve(place)
+            except LlmperfError:
+                continue
+    return None
+
+
+def _tokenizer(model: Model) -> str | None:
+    path = Path(model.location) / "tokenizer.json"
+    return str(path) if model.location and path.is_file() else None

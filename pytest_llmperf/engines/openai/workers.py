@@ -1,0 +1,99 @@
+"""The worker processes from the side of the process that measures: shares of the load, and one clock for all.
+
+Every worker gets every n-th request, so that the shares of a load are alike at any moment. ``CLOCK_MONOTONIC`` is one
+clock for all processes of a machine: due times and time stamps need no translation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_llmperf.engines.openai.processes import PipedProcess
+from pytest_llmperf.engines.openai.worker import Answer, Carried, Carry, Failed, Open, Prepare, Prepared, Statistics
+from pytest_llmperf.errors import EngineError
+
+__all__ = ["Workers"]
+
+#: Time that an order needs to reach every worker.
+_LEAD_NS = 20_000_000
+#: Connections opened ahead when only the load can tell how many it needs.
+_STANDING_BY = 128
+
+
+class Workers:
+    """Processes that carry one load together.
+
+    Args:
+        opening: The server.
+        count: How many.
+    """
+
+    def __init__(self, opening: Open, count: int) -> None:
+        self._opening = opening
+        self._processes: list[PipedProcess] = []
+        self._owner: dict[int, int] = {}
+        self._active = count
+        self.count = count
+        self.statistics: list[Statistics] = []
+
+    async def start(self) -> None:
+        """Start all.
+
+        Raises:
+            EngineError: one did not start.
+        """
+        self._processes = [PipedProcess("pytest_llmperf.engines.openai.worker") for _ in range(self.count)]
+        await self._all([self._opening] * self.count)
+
+    async def prepare(self, messages: Mapping[int, bytes], at_once: int | None) -> int:
+        """Hand out requests and open connections; returns how many connections stand by."""
+        shares: list[dict[int, bytes]] = [{} for _ in self._processes]
+        wanted = min(len(messages), at_once or _STANDING_BY)
+        self._active = max(1, min(self.count, wanted))
+        self._owner = {number: place % self._active for place, number in enumerate(messages)}
+        for number, message in messages.items():
+            shares[self._owner[number]][number] = message
+        replies: list[Prepared] = await self._all([Prepare(s, -(-wanted // self._active)) for s in shares])
+        return sum(reply.connections for reply in replies)
+
+    async def carry(
+        self, numbers: Sequence[int], due_ns: Sequence[int] | None, lanes: int | None, read_timeout_ns: int
+    ) -> list[Answer]:
+        """Carry prepared requests; returns their answers in the order of ``numbers``."""
+        start = time.monotonic_ns() + _LEAD_NS
+        orders = []
+        for worker in range(self._active):
+            mine = [place for place, number in enumerate(numbers) if self._owner[number] == worker]
+            share = None if lanes is None else lanes // self._active + (worker < lanes % self._active)
+            due = None if due_ns is None else tuple(due_ns[place] for place in mine)
+            orders.append(Carry(tuple(numbers[p] for p in mine), due, start, share, read_timeout_ns))
+        replies: list[Carried] = await self._all(orders)
+        self.statistics += [reply.statistics for reply in replies]
+        answers = {answer.number: answer for reply in replies for answer in reply.answers}
+        return [answers[number] for number in numbers]
+
+    async def _all(self, orders: Sequence[Any]) -> list[Any]:
+        try:
+            # The order may be for the first few only.
+            return await asyncio.gather(*[_ask(p, order) for p, order in zip(self._processes, orders, strict=False)])
+        except BaseException:
+            # One that failed, or Ctrl-C: the others must not go on sending.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End every worker at once; the kernel closes its connections."""
+        for process in self._processes:
+            process.kill()
+        self._processes = []
+
+
+async def _ask(process: PipedProcess, order: Any) -> Any:
+    process.tell(order)
+    reply = await process.reply()
+    if isinstance(reply, Failed):
+        raise EngineError(f"A worker process of the load client failed:\n{reply.reason}")
+    return reply
