@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any, TextIO
 
 from pytest_llmperf.clock import NS_PER_S, MonotonicClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
-from pytest_llmperf.engines.logs import EngineLog, root_cause
+from pytest_llmperf.engines.logs import EngineLog, root_cause, validation_cause
 from pytest_llmperf.engines.processes import ProcessFamily
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.engines.vllm_arguments import (
@@ -84,7 +83,7 @@ class VllmEngine:
     def _start_error(self, error: Exception) -> Exception:
         cause = root_cause(self._log.text())
         if cause is None or "validation error" in str(error):
-            cause = _in_process_cause(error)
+            cause = validation_cause(str(error)) or f"{type(error).__name__}: {_one_line(error)}"
         return start_error(self._spec, cause, what="vLLM", log=f"vLLM's own output is in {self._log.path}.")
 
     def _info(self) -> EngineInfo:
@@ -175,22 +174,6 @@ def _log_to(stream: TextIO | None) -> None:
         # By name: pytest hangs handlers of its own on loggers while it captures.
         if handler.get_name() == "vllm" and isinstance(handler, logging.StreamHandler) and stream is not None:
             handler.setStream(stream)
-
-
-def _in_process_cause(error: Exception) -> str:
-    # pydantic spreads its message over lines; the sentence is the one it calls a value error.
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        if line.startswith(("Value error, ", "Assertion failed, ")):
-            return line.partition(", ")[2].split(" [type=")[0]
-    if len(lines) >= 3 and "validation error" in lines[0]:
-        return f"{lines[1]}: {lines[2].split(' [type=')[0]} (given: {_given(lines[2])})"
-    return f"{type(error).__name__}: {_one_line(error)}"
-
-
-def _given(line: str) -> str:
-    found = re.search(r"input_value=(.*?), input_type", line)
-    return found[1] if found else "?"
 
 
 def _one_line(error: Exception) -> str:

@@ -100,7 +100,7 @@ def check_names(arguments: Mapping[str, Any], known: Collection[str]) -> None:
             )
 
 
-def start_error(spec: EngineSpec, cause: str, *, what: str, log: str) -> EngineError:
+def start_error(spec: EngineSpec, cause: str, *, what: str, log: str | None) -> EngineError:
     """The error for a start that failed.
 
     Args:
