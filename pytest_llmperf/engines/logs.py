@@ -132,7 +132,7 @@ def validation_cause(message: str) -> str | None:
 
     pydantic spreads it over lines: how many errors, then the field's name, what is wrong with it, and a link.
     """
-    lines = [re.sub(f"^{_PREFIX}", "", line.strip()) for line in message.splitlines() if line.strip()]
+    lines = [re.sub(f"^{_PREFIX}", "", line.strip()).strip() for line in message.splitlines() if line.strip()]
     if len(lines) < 2 or not _VALIDATION.match(lines[0]):
         return None
     for line in lines:

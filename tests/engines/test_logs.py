@@ -87,9 +87,7 @@ class TestRootCause:
 
 
 class TestConfiguration:
-    VALUE = (
-        "1 validation error for ModelConfig\n  Value error, max_model_len (9) is greater [type=value_error, input_x]"
-    )
+    VALUE = "1 validation error for ModelConfig\n  Value error, max_model_len (9) is greater [type=value_error]"
     FIELD = (
         "2 validation errors for SchedulerConfig\nmax_num_seqs\n"
         "  Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0, input_type=int]\n"
