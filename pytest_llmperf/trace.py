@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -103,6 +103,11 @@ class RequestTrace:
         if stamps[-1] - self.due_ns > _ABSURD_NS:
             return "its time stamps are of two different clocks"
         return None
+
+    def checked(self) -> RequestTrace:
+        """Itself, or a failed request when its time stamps cannot be."""
+        impossible = self.impossible() if self.error is None else None
+        return self if impossible is None else replace(self, error=f"impossible time stamps: {impossible}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pytest_llmperf.clock import Clock
+from pytest_llmperf.engines.account import Account
 from pytest_llmperf.trace import EngineStamps, RequestTrace
 
 __all__ = ["Chunk", "Engine", "EngineInfo", "Offer", "Request"]
@@ -159,6 +160,10 @@ class Engine(Protocol):
 
     def disturbances(self) -> list[str]:
         """What the engine did since the last call that no measurement should contain (compiling, capturing)."""
+        ...
+
+    async def account(self) -> Account:
+        """What the engine's own books say about the time since the last call, where it keeps any."""
         ...
 
     async def close(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_llmperf.engines.openai.server_metrics import ServerSide
+
 __all__ = ["Account", "Calibration", "ClientSide", "ServerSide"]
 
 

@@ -15,17 +15,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-__all__ = ["EngineLog", "root_cause"]
+__all__ = ["EngineLog", "last_lines", "root_cause", "validation_cause"]
 
+#: What vLLM's processes put before a line.
+_PREFIX = r"(?:\([^()]*\) )*(?:(?:ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] )?"
 #: An exception's closing line, as a process prints it, with or without vLLM's own prefix.
 _EXCEPTION = re.compile(
-    r"^(?:\([^()]*\) )*(?:(?:ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] )?"
-    r"(?P<kind>(?:[A-Za-z_]\w*\.)*(?:Exception|[A-Z]\w*(?:Error|Exception|Exit|Interrupt))): (?P<message>\S.*)$"
+    rf"^{_PREFIX}(?P<kind>(?:[A-Za-z_]\w*\.)*(?:Exception|[A-Z]\w*(?:Error|Exception|Exit|Interrupt)))"
+    r": (?P<message>\S.*)$"
 )
+#: How a program closes that does not understand its command line.
+_USAGE = re.compile(r"^\S+: error: (?P<message>\S.*)$")
 #: Messages that only point at another one.
 _POINTERS = re.compile(
     r"see (?:the )?(?:stack trace|root cause|above)|stack trace above|core initialization failed", re.IGNORECASE
 )
+
+#: How the message of pydantic's ValidationError begins, and how many lines after that are looked at.
+_VALIDATION = re.compile(r"\d+ validation errors? for ")
+_VALIDATION_LINES = 6
 
 #: What no measured part of a run should contain, as vLLM words it.
 _DISTURBANCE = re.compile(
@@ -49,7 +57,7 @@ class EngineLog:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.stream = self.path.open("a", encoding="utf-8", errors="replace", buffering=1)
-        self._read_to = 0
+        self._begin = self._read_to = self.path.stat().st_size
 
     @contextmanager
     def taking_over(self) -> Iterator[None]:
@@ -69,8 +77,17 @@ class EngineLog:
                 os.close(copy)
 
     def text(self) -> str:
-        """All that was printed so far."""
-        return self.path.read_text(encoding="utf-8", errors="replace")
+        """All that was printed since the log was opened; an earlier engine's errors are not this one's."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._begin)
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:  # somebody has cleared the folder, or it was temporary
+            return ""
+
+    def whereabouts(self) -> str | None:
+        """A sentence that says where to read on; ``None`` for a temporary file, which will be gone by then."""
+        return None if self._temporary else f"The engine's own output is in {self.path}."
 
     def skip(self) -> None:
         """Leave what was printed so far out of the next :meth:`disturbances`."""
@@ -95,9 +112,39 @@ class EngineLog:
 
 
 def root_cause(text: str) -> str | None:
-    """The first exception in a log that does not merely point at another: ``"ValueError: ..."``, or ``None``."""
-    for line in text.splitlines():
-        found = _EXCEPTION.match(line.strip())
+    """The first exception in a log that does not merely point at another: ``"ValueError: ..."``, or ``None``.
+
+    Of an error in a configuration it is the sentence that says what is wrong; where there is no exception, it is what a
+    program said about its command line.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    for number, line in enumerate(lines):
+        found = _EXCEPTION.match(line)
         if found and not _POINTERS.search(found["message"]):
-            return f"{found['kind'].rpartition('.')[2]}: {found['message'].strip()}"
-    return None
+            message = "\n".join([found["message"], *lines[number + 1 : number + 1 + _VALIDATION_LINES]])
+            return validation_cause(message) or f"{found['kind'].rpartition('.')[2]}: {found['message'].strip()}"
+    said = [found["message"] for line in lines if (found := _USAGE.match(line))]
+    return said[-1] if said else None
+
+
+def validation_cause(message: str) -> str | None:
+    """The sentence that matters in the message of pydantic's ValidationError; ``None`` when it is of another kind.
+
+    pydantic spreads it over lines: how many errors, then the field's name, what is wrong with it, and a link.
+    """
+    lines = [re.sub(f"^{_PREFIX}", "", line.strip()).strip() for line in message.splitlines() if line.strip()]
+    if len(lines) < 2 or not _VALIDATION.match(lines[0]):
+        return None
+    for line in lines:
+        if line.startswith(("Value error, ", "Assertion failed, ")):
+            return line.partition(", ")[2].split(" [type=")[0]
+    if len(lines) < 3:
+        return None
+    given = re.search(r"input_value=(.*?), input_type", lines[2])
+    return f"{lines[1]}: {lines[2].split(' [type=')[0]} (given: {given[1] if given else '?'})"
+
+
+def last_lines(text: str, count: int = 3) -> str | None:
+    """The last lines of a log that are not blank, joined to one; ``None`` when there are none."""
+    lines = [line.strip()[:200] for line in text.splitlines() if line.strip()]
+    return " / ".join(lines[-count:]) or None

@@ -2,20 +2,23 @@
 
 An engine's workers set their own process titles (which overwrites the environment that others could read) and
 outlive a parent that dies early. So they are told by descent: whatever appeared below this process while the
-engine started is the engine's. For that to hold also when a middle process dies, this process adopts orphans
-(``PR_SET_CHILD_SUBREAPER``, Linux) as long as an engine is open.
+engine started is the engine's, and so is whatever belongs to one that we have started ourselves. For that to hold
+also when a middle process dies, this process adopts orphans (``PR_SET_CHILD_SUBREAPER``, Linux) as long as an
+engine is open.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
 
+from pytest_llmperf.engines.descent import kin
 from pytest_llmperf.engines.watchdog import Watchdog
 
 __all__ = ["ProcessFamily"]
@@ -26,9 +29,15 @@ _GRACE = 10
 
 
 class ProcessFamily:
-    """The processes of one engine."""
+    """The processes of one engine.
+
+    Attributes:
+        mark: To be put into the environment, as :data:`~pytest_llmperf.engines.descent.MARK`, of a process that we
+            start ourselves: what it starts is then known even when it has left the session and lost its parent.
+    """
 
     def __init__(self) -> None:
+        self.mark = uuid.uuid4().hex
         self._members: list[psutil.Process] = []
         self._watchdog: Watchdog | None = None
 
@@ -42,13 +51,27 @@ class ProcessFamily:
         finally:
             now = psutil.Process().children(recursive=True)
             self._members += [p for p in now if p not in before and not _is_ours(p)]
-            self._watchdog = Watchdog(self._members)
+            self._watch()
+
+    def add(self, pid: int) -> None:
+        """Take in a child that we have started ourselves, and all that it will start."""
+        _adopt_orphans(True)
+        self._members.append(psutil.Process(pid))
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.dismiss()
+        self._watchdog = Watchdog(self._members, mark=self.mark)
 
     def update(self) -> None:
         """Take in what the members have started since."""
-        for member in list(self._members):
-            with suppress(psutil.Error):
-                self._members += [p for p in member.children(recursive=True) if p not in self._members]
+        self._members = kin(self._members, psutil.Process().children(), mark=self.mark)
+
+    def members(self) -> list[psutil.Process]:
+        """All that are known by now, also those that have ended."""
+        self.update()
+        return list(self._members)
 
     def end(self, *, at_once: bool) -> None:
         """Wait for every member to end, and kill what has not after 10 s.
@@ -61,7 +84,9 @@ class ProcessFamily:
             for member in self._members:
                 with suppress(psutil.Error):
                     member.terminate()
-        _, alive = psutil.wait_procs(self._members, timeout=_GRACE)
+        psutil.wait_procs(self._members, timeout=_GRACE)
+        self.update()  # what they have started instead of ending
+        _, alive = psutil.wait_procs(self._members, timeout=0)
         for member in alive:
             with suppress(psutil.Error):
                 member.kill()

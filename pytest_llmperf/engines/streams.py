@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pytest_llmperf.clock import NS_PER_S, Clock
 from pytest_llmperf.engines import Chunk, Offer, Request
+from pytest_llmperf.engines.account import Account
 from pytest_llmperf.errors import RequestError
 from pytest_llmperf.trace import EngineStamps, RequestTrace
 
@@ -32,6 +32,10 @@ class StreamingEngine(ABC):
 
     async def prepare(self, requests: Sequence[Request], at_once: int | None) -> None:  # noqa: B027  # a default
         """Nothing: a request is handed over as it is."""
+
+    async def account(self) -> Account:
+        """No books of its own: the engine's stamps come with each request."""
+        return Account()
 
     async def carry(self, offer: Offer) -> list[RequestTrace]:
         """Carry an offer out on the running event loop, which is the clock's."""
@@ -166,7 +170,7 @@ class _Record:
         error = self.error
         if error is None and not counted:
             error = "the stream ended without any output token"
-        trace = RequestTrace(
+        return RequestTrace(
             due_ns=self.due_ns,
             sent_ns=self.sent_ns,
             asked_input=len(self.request.prompt),
@@ -178,6 +182,4 @@ class _Record:
             token_source="counted" if self.output_tokens is None else "server",
             engine=self.stamps,
             error=error,
-        )
-        impossible = trace.impossible() if error is None else None
-        return trace if impossible is None else replace(trace, error=f"impossible time stamps: {impossible}")
+        ).checked()

@@ -1,15 +1,9 @@
-"""vLLM in process: its AsyncLLM, on GPUs or on its CPU build.
-
-Two things that vLLM would do are turned around, because they are not what is to be measured: its prefix cache
-is off unless asked for, and its own statistics are on, because they carry its time stamps.
-"""
+"""vLLM in process: its AsyncLLM, on GPUs or on its CPU build."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -18,25 +12,22 @@ from typing import Any, TextIO
 
 from pytest_llmperf.clock import NS_PER_S, MonotonicClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
-from pytest_llmperf.engines.logs import EngineLog, root_cause
+from pytest_llmperf.engines.logs import EngineLog, root_cause, validation_cause
 from pytest_llmperf.engines.processes import ProcessFamily
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.engines.streams import StreamingEngine
+from pytest_llmperf.engines.vllm_arguments import (
+    check_names,
+    complete_arguments,
+    default_environment,
+    start_error,
+)
 from pytest_llmperf.errors import EngineError, OptionError, RequestError
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest
 from pytest_llmperf.trace import EngineStamps
 
 __all__ = ["VllmEngine"]
-
-#: A root cause that matches gets the remedy beside it.
-_REMEDIES = (
-    (r"memory|cache blocks", "Lower {memory} or max_model_len, use a smaller model, or free what else holds memory."),
-    (r"max_model_len|max_position_embeddings", "Lower max_model_len to what the model's config.json allows."),
-    (r"LocalEntryNotFound|RepositoryNotFound|offline|outgoing traffic|gated|Connection",
-     "Download the model first, or give --llmperf-model a folder or a shipped shape."),
-    (r"CUDA|driver|NCCL", "Check nvidia-smi and that no other process holds the GPU."),
-)  # fmt: skip
 
 
 class VllmEngine(StreamingEngine):
@@ -74,9 +65,8 @@ class VllmEngine(StreamingEngine):
         return self._info()
 
     def _set_environment(self) -> None:
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        if self._spec.choice.platform == "cpu":
-            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
+        for name, value in default_environment(self._spec).items():
+            os.environ.setdefault(name, value)
 
     def _start(self) -> Any:
         from vllm import envs
@@ -87,36 +77,15 @@ class VllmEngine(StreamingEngine):
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        arguments = self._arguments()
-        _check_names(arguments, {f.name for f in fields(AsyncEngineArgs)})
+        arguments = complete_arguments(self._spec)
+        check_names(arguments, {f.name for f in fields(AsyncEngineArgs)})
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-
-    def _arguments(self) -> dict[str, Any]:
-        model = self._spec.model
-        ours: dict[str, Any] = {
-            "model": model.location,
-            "enable_prefix_caching": False,
-            "disable_log_stats": False,
-        }
-        if not model.has_weights:
-            ours["load_format"] = "dummy"
-        if not model.has_tokenizer:
-            ours["skip_tokenizer_init"] = True
-        if self._spec.choice.platform == "cpu":
-            ours["gpu_memory_utilization"] = 0.3
-        return {**ours, **self._spec.arguments}
 
     def _start_error(self, error: Exception) -> Exception:
         cause = root_cause(self._log.text())
         if cause is None or "validation error" in str(error):
-            cause = _in_process_cause(error)
-        cause = cause.rstrip(".")[:600]
-        memory = "VLLM_CPU_KVCACHE_SPACE" if self._spec.choice.platform == "cpu" else "gpu_memory_utilization"
-        remedy = next(
-            (text.format(memory=memory) for pattern, text in _REMEDIES if re.search(pattern, cause, re.IGNORECASE)),
-            f"vLLM's own output is in {self._log.path}.",
-        )
-        return EngineError(f"vLLM did not start with the model {self._spec.model.name}: {cause}.", remedy=remedy)
+            cause = validation_cause(str(error)) or f"{type(error).__name__}: {_one_line(error)}"
+        return start_error(self._spec, cause, what="vLLM", log=f"vLLM's own output is in {self._log.path}.")
 
     def _info(self) -> EngineInfo:
         import vllm
@@ -143,7 +112,7 @@ class VllmEngine(StreamingEngine):
             max_model_len=model.max_model_len,
             vocab_size=model.get_vocab_size(),
             special_tokens=frozenset(_special_tokens(hf_config)),
-            args=self._arguments(),
+            args=complete_arguments(self._spec),
             treatment=dict(self._spec.choice.treatment),
         )
 
@@ -206,32 +175,6 @@ def _log_to(stream: TextIO | None) -> None:
         # By name: pytest hangs handlers of its own on loggers while it captures.
         if handler.get_name() == "vllm" and isinstance(handler, logging.StreamHandler) and stream is not None:
             handler.setStream(stream)
-
-
-def _check_names(arguments: dict[str, Any], known: set[str]) -> None:
-    for name in arguments:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise OptionError(
-                f"vLLM has no engine argument {name!r}.",
-                remedy=f"Did you mean {near[0]!r}?" if near else "See vllm serve --help for what it takes.",
-            )
-
-
-def _in_process_cause(error: Exception) -> str:
-    # pydantic spreads its message over lines; the sentence is the one it calls a value error.
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        if line.startswith(("Value error, ", "Assertion failed, ")):
-            return line.partition(", ")[2].split(" [type=")[0]
-    if len(lines) >= 3 and "validation error" in lines[0]:
-        return f"{lines[1]}: {lines[2].split(' [type=')[0]} (given: {_given(lines[2])})"
-    return f"{type(error).__name__}: {_one_line(error)}"
-
-
-def _given(line: str) -> str:
-    found = re.search(r"input_value=(.*?), input_type", line)
-    return found[1] if found else "?"
 
 
 def _one_line(error: Exception) -> str:

@@ -7,11 +7,14 @@ was given out again is never mistaken.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import suppress
 
 import psutil
+
+from pytest_llmperf.engines.descent import MARK, kin
 
 __all__ = ["Watchdog"]
 
@@ -21,15 +24,22 @@ _SAME_START_S = 5.0
 
 
 class Watchdog:
-    """Watches this process on behalf of some others; :meth:`dismiss` it once they have been ended properly."""
+    """Watches this process on behalf of some others; :meth:`dismiss` it once they have been ended properly.
 
-    def __init__(self, processes: list[psutil.Process]) -> None:
-        words = [f"{p.pid}:{p.create_time()}" for p in [psutil.Process(), *processes]]
+    Args:
+        processes: To be killed, with all that belong to them.
+        mark: What the environment of theirs holds.
+    """
+
+    def __init__(self, processes: list[psutil.Process], *, mark: str) -> None:
+        words = [mark] + [f"{p.pid}:{p.create_time()}" for p in [psutil.Process(), *processes]]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest_llmperf.engines.watchdog", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # It must not take itself for one of them.
+            env={name: value for name, value in os.environ.items() if name != MARK},
             start_new_session=True,  # Ctrl-C on the terminal is not meant for it
         )
 
@@ -49,19 +59,15 @@ def _process(word: str) -> psutil.Process | None:
     return None
 
 
-def main(words: list[str]) -> None:
-    """Wait for the first process to end, then kill the others and all that they started."""
+def main(mark: str, words: list[str]) -> None:
+    """Wait for the first process to end, then kill the others and all that belong to them."""
     watched, *others = (_process(word) for word in words)
     if watched is not None:
         watched.wait()
-    doomed = [p for p in others if p is not None]
-    for process in list(doomed):
-        with suppress(psutil.Error):
-            doomed += process.children(recursive=True)
-    for process in doomed:
+    for process in kin([p for p in others if p is not None], psutil.process_iter(), mark=mark):
         with suppress(psutil.Error):
             process.kill()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

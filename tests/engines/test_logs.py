@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_llmperf.engines.logs import EngineLog, root_cause
+from pytest_llmperf.engines.logs import EngineLog, last_lines, root_cause, validation_cause
 
 # As vLLM prints it: the worker's own traceback first, then those of everyone who waited for it.
 OUT_OF_MEMORY = """\
@@ -86,6 +86,52 @@ class TestRootCause:
         assert root_cause(text) is None
 
 
+class TestConfiguration:
+    VALUE = "1 validation error for ModelConfig\n  Value error, max_model_len (9) is greater [type=value_error]"
+    FIELD = (
+        "2 validation errors for SchedulerConfig\nmax_num_seqs\n"
+        "  Input should be greater than or equal to 1 [type=greater_than_equal, input_value=0, input_type=int]\n"
+        "    For further information visit https://example.com\nother\n"
+    )
+
+    @pytest.mark.parametrize(
+        ("message", "cause"),
+        [
+            (VALUE, "max_model_len (9) is greater"),
+            (FIELD, "max_num_seqs: Input should be greater than or equal to 1 (given: 0)"),
+            ("1 validation error for X\n\n  Assertion failed, no\n", "no"),
+            ("1 validation error for X\nfield\n  Input is odd", "field: Input is odd (given: ?)"),
+            ("1 validation error for X", None),
+            ("1 validation error for X\nfield", None),
+            ("too long\nValue error, x", None),
+            ("", None),
+        ],
+    )
+    def test_it_is_the_sentence_that_says_what_is_wrong(self, message, cause):
+        assert validation_cause(message) == cause
+
+    @pytest.mark.parametrize("prefix", ["", "(EngineCore pid=1) ERROR 11-30 03:51:04 [core.py:1] "])
+    def test_it_is_found_in_a_log(self, prefix):
+        message = f"pydantic_core._pydantic_core.ValidationError: {self.VALUE}"
+        text = "\n".join(["Traceback (most recent call last):", *message.splitlines(), "RuntimeError: later"])
+        text = "\n".join(prefix + line for line in text.splitlines())
+        assert root_cause(text) == "max_model_len (9) is greater"
+
+    def test_it_is_what_a_program_says_about_its_command_line(self):
+        usage = "usage: api_server.py [-h]\napi_server.py: error: unrecognized arguments: --x\n"
+        assert root_cause(usage) == "unrecognized arguments: --x"
+        assert root_cause(f"{usage}ValueError: here") == "ValueError: here"
+
+
+class TestLastLines:
+    @pytest.mark.parametrize(
+        ("text", "lines"),
+        [("", None), ("\n \n", None), ("a", "a"), ("a\n\n b \nc\nd\n", "b / c / d"), ("x" * 999, "x" * 200)],
+    )
+    def test_they_are_what_was_said_last(self, text, lines):
+        assert last_lines(text) == lines
+
+
 def open_descriptors():
     return {path.name for path in Path("/proc/self/fd").iterdir()}
 
@@ -137,8 +183,21 @@ class TestFile:
     def test_without_a_path_it_is_temporary(self):
         log = EngineLog(None)
         assert log.path.exists()
+        assert log.whereabouts() is None
         log.close()
         assert not log.path.exists()
+        log.close()
+
+    def test_what_an_earlier_engine_printed_is_not_this_ones(self, tmp_path):
+        path = tmp_path / "b.log"
+        path.write_text("ValueError: of yesterday\nJIT compiling\n")
+        log = EngineLog(str(path))
+        log.stream.write("today\n")
+        assert log.text() == "today\n"
+        assert log.disturbances() == []
+        assert str(path) in log.whereabouts()
+        path.unlink()
+        assert log.text() == ""
         log.close()
 
     def test_with_a_path_it_stays_and_grows(self, tmp_path):
