@@ -162,8 +162,12 @@ class Engine(Protocol):
         """What the engine did since the last call that no measurement should contain (compiling, capturing)."""
         ...
 
-    async def account(self) -> Account:
-        """What the engine's own books say about the time since the last call, where it keeps any."""
+    async def open_account(self) -> None:
+        """Begin the time that :meth:`close_account` tells of; what came before was warm-up."""
+        ...
+
+    async def close_account(self) -> Account:
+        """What the engine's own books say about the time since :meth:`open_account`, where it keeps any."""
         ...
 
     async def close(self) -> None:

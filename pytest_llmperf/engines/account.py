@@ -73,9 +73,14 @@ class Account:
     Attributes:
         client: Of an engine that is reached by a load client; ``None`` otherwise.
         server: Of a server that keeps books; ``None`` otherwise.
+        most_running: The most requests that the server said it was working on, asked four times a second during the
+            warm-up (asking during the measurement would disturb it); ``None`` when it does not say.
+        most_waiting: Likewise, of requests that waited.
         warnings: What the books say that a reader should know, in sentences.
     """
 
     client: ClientSide | None = None
     server: ServerSide | None = None
+    most_running: int | None = None
+    most_waiting: int | None = None
     warnings: tuple[str, ...] = ()

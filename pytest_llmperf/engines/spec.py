@@ -6,21 +6,24 @@ import importlib.util
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pytest_llmperf.engines import Engine
+from pytest_llmperf.engines.site import Site
 from pytest_llmperf.errors import MachineError, OptionError
 from pytest_llmperf.models import Model, resolve
 
 __all__ = ["EngineChoice", "EngineSpec", "build", "choose", "parse", "specify", "vllm_platform"]
 
 SIMULATED = ("sim:v100", "sim:a100", "sim:h100", "sim:h200")
-NAMES = ("auto", "vllm", *SIMULATED)
+NAMES = ("auto", "vllm", "serve", "http://host:port", *SIMULATED)
 
 #: Simulating one of these tells nothing about a real machine, and a gate must not mistake the one for the other.
 _DEFAULT_SIMULATION = "sim:h200"
+#: The model of a server that nobody named.
+_UNNAMED = Model("", "", None, has_weights=True, has_tokenizer=True)
 _DEFAULT_SHAPE = {"cuda": "mistral-7b", "cpu": "tiny-llama", "sim": "mistral-7b"}
 
 
@@ -29,16 +32,19 @@ class EngineChoice:
     """What ``--llmperf-engine`` came to, before any test is known.
 
     Attributes:
-        name: ``"vllm"`` or ``"sim:h200"`` and so on; never ``"auto"``.
-        platform: ``"cuda"``, ``"cpu"`` or ``"sim"``.
+        name: ``"vllm"``, ``"serve"``, ``"sim:h200"`` and so on, or a server's URL without anything secret; never
+            ``"auto"``.
+        platform: ``"cuda"`` or ``"cpu"`` (which build of vLLM), ``"sim"``, or ``"url"`` for a server that is not ours.
         treatment: The ``key=value`` arguments after the name.
         reason: Why this engine, for the header.
+        url: A server's whole URL, which may hold secrets.
     """
 
     name: str
     platform: str
     treatment: Mapping[str, Any]
     reason: str
+    url: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -143,22 +149,32 @@ def choose(text: str, *, gpus: Sequence[str], gate_needs_gpu: bool) -> EngineCho
 
         check_settings(name, treatment)
         return EngineChoice(name, "sim", treatment, "as asked")
-    if name == "vllm":
-        platform = vllm_platform()
-        if platform is None:
-            raise MachineError(
-                "--llmperf-engine vllm: vLLM is not installed in this environment.",
-                remedy="Install it with: pip install 'pytest-llmperf[vllm]' (GPU) or 'pytest-llmperf[cpu]'.",
-            )
-        if platform == "cuda" and not gpus:
-            raise MachineError(
-                "--llmperf-engine vllm: vLLM's GPU build is installed and no GPU is visible.",
-                remedy="Check nvidia-smi, or install the CPU build with: pip install 'pytest-llmperf[cpu]'.",
-            )
-        return EngineChoice("vllm", platform, treatment, "as asked")
+    if name in ("vllm", "serve"):
+        return EngineChoice(name, _installed_platform(name, gpus), treatment, "as asked")
     if name == "auto":
         return _automatic(treatment, gpus, gate_needs_gpu=gate_needs_gpu)
+    if name.lower().startswith(("http://", "https://")):
+        from pytest_llmperf.engines.openai.address import Address
+        from pytest_llmperf.engines.openai.settings import settings_of
+
+        settings_of(treatment)
+        return EngineChoice(Address.parse(name).shown, "url", treatment, "as asked", url=name)
     raise OptionError(f"--llmperf-engine: there is no engine {name!r}.", remedy=f"Use one of: {', '.join(NAMES)}.")
+
+
+def _installed_platform(name: str, gpus: Sequence[str]) -> str:
+    platform = vllm_platform()
+    if platform is None:
+        raise MachineError(
+            f"--llmperf-engine {name}: vLLM is not installed in this environment.",
+            remedy="Install it with: pip install 'pytest-llmperf[vllm]' (GPU) or 'pytest-llmperf[cpu]'.",
+        )
+    if platform == "cuda" and not gpus:
+        raise MachineError(
+            f"--llmperf-engine {name}: vLLM's GPU build is installed and no GPU is visible.",
+            remedy="Check nvidia-smi, or install the CPU build with: pip install 'pytest-llmperf[cpu]'.",
+        )
+    return platform
 
 
 def _automatic(treatment: Mapping[str, Any], gpus: Sequence[str], *, gate_needs_gpu: bool) -> EngineChoice:
@@ -190,24 +206,46 @@ def vllm_platform() -> str | None:
 def specify(choice: EngineChoice, model: str | None, args: Mapping[str, Any]) -> EngineSpec:
     """Complete a choice with a model (by default the shape that fits the platform) and the marker's arguments.
 
+    A server that is already running knows its model; what is asked for is then its name for it, or a folder or shape
+    that says what it is.
+
     Raises:
         OptionError: there is no such model.
     """
-    return EngineSpec(choice, resolve(model or _DEFAULT_SHAPE[choice.platform]), dict(args))
+    if choice.platform != "url":
+        return EngineSpec(choice, resolve(model or _DEFAULT_SHAPE[choice.platform]), dict(args))
+    try:
+        return EngineSpec(choice, resolve(model) if model else _UNNAMED, dict(args))
+    except OptionError:
+        assert model is not None
+        return EngineSpec(choice, Model(model, model, None, has_weights=True, has_tokenizer=True), dict(args))
 
 
-def build(spec: EngineSpec, *, launch: int = 0, log_path: str | None = None) -> Engine:
+def build(spec: EngineSpec, *, launch: int = 0, log_path: str | None = None, site: Site | None = None) -> Engine:
     """The engine that ``spec`` describes, not yet opened.
 
     Args:
         spec: What to start.
         launch: Which start of this engine it is, from 0.
         log_path: Where a real engine's own output goes; ``None`` discards it after use.
+        site: The session around it.
+
+    Raises:
+        OptionError: an argument of a server engine is wrong.
     """
+    site = site or Site()
     if spec.choice.platform == "sim":
         from pytest_llmperf.engines.simulated import SimulatedEngine
 
         return SimulatedEngine(spec, launch)
+    if spec.choice.platform == "url":
+        from pytest_llmperf.engines.openai.engine import OpenAIEngine
+
+        return OpenAIEngine(spec, site)
+    if spec.choice.name == "serve":
+        from pytest_llmperf.engines.server.engine import ServeEngine
+
+        return ServeEngine(spec, site, log_path)
     from pytest_llmperf.engines.vllm import VllmEngine
 
     return VllmEngine(spec, log_path)

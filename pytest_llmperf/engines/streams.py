@@ -33,8 +33,11 @@ class StreamingEngine(ABC):
     async def prepare(self, requests: Sequence[Request], at_once: int | None) -> None:  # noqa: B027  # a default
         """Nothing: a request is handed over as it is."""
 
-    async def account(self) -> Account:
-        """No books of its own: the engine's stamps come with each request."""
+    async def open_account(self) -> None:  # noqa: B027  # a default
+        """Nothing: the engine's stamps come with each request."""
+
+    async def close_account(self) -> Account:
+        """No books of its own."""
         return Account()
 
     async def carry(self, offer: Offer) -> list[RequestTrace]:

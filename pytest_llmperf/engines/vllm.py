@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, TextIO
@@ -24,7 +24,7 @@ from pytest_llmperf.engines.vllm_arguments import (
 )
 from pytest_llmperf.errors import EngineError, OptionError, RequestError
 from pytest_llmperf.machine import cpu_name
-from pytest_llmperf.models import config_digest
+from pytest_llmperf.models import config_digest, special_tokens
 from pytest_llmperf.trace import EngineStamps
 
 __all__ = ["VllmEngine"]
@@ -111,7 +111,7 @@ class VllmEngine(StreamingEngine):
             pipeline_parallel_size=parallel.pipeline_parallel_size,
             max_model_len=model.max_model_len,
             vocab_size=model.get_vocab_size(),
-            special_tokens=frozenset(_special_tokens(hf_config)),
+            special_tokens=special_tokens(hf_config),
             args=complete_arguments(self._spec),
             treatment=dict(self._spec.choice.treatment),
         )
@@ -190,14 +190,6 @@ def _stamps(metrics: Any) -> EngineStamps | None:
         first_token_ns=round(metrics.first_token_ts * NS_PER_S),
         last_token_ns=round(metrics.last_token_ts * NS_PER_S),
     )
-
-
-def _special_tokens(config: dict[str, Any]) -> Iterator[int]:
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _special_tokens(value)
-        elif key.endswith(("token_id", "token_index", "token_ids")):
-            yield from (v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int))
 
 
 def _gpu_name() -> str:

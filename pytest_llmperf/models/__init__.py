@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_llmperf.errors import OptionError
 
-__all__ = ["Model", "config_digest", "resolve", "shape_folder", "shapes"]
+__all__ = ["Model", "config_digest", "resolve", "shape_folder", "shapes", "special_tokens"]
 
 _HERE = Path(__file__).parent
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -71,10 +72,23 @@ def resolve(name: str) -> Model:
     )
 
 
-def config_digest(config: dict[str, Any]) -> str:
+def config_digest(config: Mapping[str, Any]) -> str:
     """12 hex digits of a config's content: the same model under another path keeps its identity."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def special_tokens(config: Mapping[str, Any]) -> frozenset[int]:
+    """Token ids that a config names for a purpose (begin, end, padding, image, ...): no prompt of text holds them."""
+    return frozenset(_special_tokens(config))
+
+
+def _special_tokens(config: Mapping[str, Any]) -> Iterator[int]:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _special_tokens(value)
+        elif key.endswith(("token_id", "token_index", "token_ids")):
+            yield from (v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int))
 
 
 def _folder(name: str, folder: Path) -> Model:

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines.account import Calibration, ClientSide
+from pytest_llmperf.engines.openai.server_metrics import Snapshot
 from pytest_llmperf.engines.openai.worker import Answer, Statistics
 
-__all__ = ["Books"]
+__all__ = ["Books", "Busiest"]
 
 _WINDOW_NS = 100_000_000
 #: Reads whose wake-up times are kept for the percentiles.
 _KEPT = 100_000
 
 
+@dataclass
+class Busiest:
+    """The most requests that a server said it was working on, and that waited."""
+
+    running: int | None = None
+    waiting: int | None = None
+
+    def note(self, snapshot: Snapshot) -> None:
+        """Take in one reading of its metrics."""
+        for name in ("running", "waiting"):
+            seen, before = snapshot.values.get(name), getattr(self, name)
+            if seen is not None:
+                setattr(self, name, max(int(seen), before or 0))
+
+
 class Books:
-    """Notes since the last :meth:`close_account`."""
+    """Notes of one measurement."""
 
     def __init__(self) -> None:
+        self.completed = self.output_tokens = 0
         self._lateness: list[int] = []
         self._wake: list[int] = []
         self._chunks = self._bounds = self._late = self._retried = 0
@@ -35,6 +53,8 @@ class Books:
             if answer.sent_ns:
                 self._lateness.append(answer.sent_ns - answer.due_ns)
             self._late += answer.connected_late
+            self.completed += answer.decoded.error is None
+            self.output_tokens += answer.decoded.output_tokens
             self._chunks += len(answer.decoded.received_ns)
             self._bounds += len(answer.decoded.upper_bounds)
             windows.update(at // _WINDOW_NS for at in answer.decoded.received_ns)

@@ -8,7 +8,6 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pytest_llmperf import __version__
@@ -17,20 +16,21 @@ from pytest_llmperf.engines import EngineInfo, Offer, Request
 from pytest_llmperf.engines.account import Account, Calibration
 from pytest_llmperf.engines.openai.address import Address, Secrets, resolve, tls_context
 from pytest_llmperf.engines.openai.answer import Decoded
-from pytest_llmperf.engines.openai.books import Books
+from pytest_llmperf.engines.openai.books import Books, Busiest
 from pytest_llmperf.engines.openai.calibration import calibrate
 from pytest_llmperf.engines.openai.dialect import Dialect
 from pytest_llmperf.engines.openai.inquiry import Inquiry
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
 from pytest_llmperf.engines.openai.served import ServedModel, find_model
-from pytest_llmperf.engines.openai.settings import settings_of
+from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, disagreements, parse
+from pytest_llmperf.engines.openai.settings import Settings, settings_of
 from pytest_llmperf.engines.openai.worker import Answer, Open
 from pytest_llmperf.engines.openai.workers import Workers
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineSpec
-from pytest_llmperf.errors import EngineError, OptionError
+from pytest_llmperf.errors import OptionError
 from pytest_llmperf.machine import cpu_name
-from pytest_llmperf.models import config_digest
+from pytest_llmperf.models import config_digest, special_tokens
 from pytest_llmperf.trace import RequestTrace
 
 __all__ = ["OpenAIEngine"]
@@ -39,6 +39,7 @@ __all__ = ["OpenAIEngine"]
 _BUSY = 0.5
 #: Longest question outside of a load, seconds.
 _INQUIRY_S = 10.0
+_LOOK_EVERY_S = 0.25
 #: Of a model that the server does not describe: ids that nearly every vocabulary has, and that are no control tokens.
 _UNKNOWN_VOCABULARY = 20_000
 _UNKNOWN_SPECIAL = 1_000
@@ -51,13 +52,16 @@ class OpenAIEngine:
         spec: The URL, the model, and settings among the arguments.
         site: The session around it.
         url: The server, where it is not the spec's own.
+        settings: Likewise.
     """
 
-    def __init__(self, spec: EngineSpec, site: Site, *, url: str | None = None) -> None:
+    def __init__(
+        self, spec: EngineSpec, site: Site, *, url: str | None = None, settings: Settings | None = None
+    ) -> None:
         self.clock = MonotonicClock()
         self._spec = spec
         self._site = site
-        self._settings = settings_of(spec.arguments)
+        self._settings = settings_of(spec.arguments) if settings is None else settings
         self._address = Address.parse(url or spec.choice.url or "")
         key = os.environ.get(self._settings.api_key_env, "")
         if not key and self._settings.api_key_env != "LLMPERF_API_KEY":
@@ -75,6 +79,9 @@ class OpenAIEngine:
         self._next_number = 0
         self._books = Books()
         self._calibration: Calibration | None = None
+        self._measuring = False
+        self._before: Snapshot | None = None
+        self._busiest = Busiest()
 
     def _standing_headers(self, key: str) -> dict[str, str]:
         headers = {
@@ -145,7 +152,7 @@ class OpenAIEngine:
         return tuple(range(low, min(low + 15, high))) + (high - 1,)
 
     def _vocabulary(self) -> tuple[int, int]:
-        """Lowest ordinary id, and one above the highest."""
+        """The lowest id of the probe, and one above the highest of the vocabulary."""
         config = self._served.config
         if config is None:
             return _UNKNOWN_SPECIAL, _UNKNOWN_VOCABULARY
@@ -189,7 +196,7 @@ class OpenAIEngine:
             pipeline_parallel_size=pipeline,
             max_model_len=self._served.max_model_len or _longest(config),
             vocab_size=high,
-            special_tokens=frozenset(range(low)),
+            special_tokens=frozenset(range(low)) if config is None else special_tokens(config),
             args={"url": self._address.shown, "request": self._dialect.described, **self._spec.arguments},
             treatment=dict(self._spec.choice.treatment),
         )
@@ -244,7 +251,14 @@ class OpenAIEngine:
         assert self._workers is not None
         numbers = [self._numbers[request.request_id] for request in offer.requests]
         self._workers.statistics.clear()
-        answers = await self._workers.carry(numbers, offer.due_ns, offer.lanes, offer.read_timeout_ns)
+        # How busy the server is shows while it is; but asking costs it time, so only the warm-up is watched.
+        watch = None if self._measuring else asyncio.ensure_future(self._look_now_and_then())
+        try:
+            answers = await self._workers.carry(numbers, offer.due_ns, offer.lanes, offer.read_timeout_ns)
+        finally:
+            if watch is not None:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
         self._books.note(answers, self._workers.statistics)
         return [self._trace(r, a) for r, a in zip(offer.requests, answers, strict=True)]
 
@@ -273,12 +287,39 @@ class OpenAIEngine:
         """Nothing: what another process compiles is not told."""
         return []
 
-    async def account(self) -> Account:
-        """How the client did since the last call, and what the server's own metrics say of the same time."""
-        books, self._books = self._books, Books()
-        count = 0 if self._workers is None else self._workers.count
-        client = books.client_side(count, self._calibration)
-        return Account(client, None, tuple(books.warnings()))
+    async def open_account(self) -> None:
+        """Read the server's metrics, and begin to count."""
+        self._measuring = True
+        self._books = Books()
+        self._before = await asyncio.to_thread(self._snapshot)
+
+    async def close_account(self) -> Account:
+        """How the client did since then, and what the server's own metrics say of the same time."""
+        self._measuring = False
+        busiest, self._busiest = self._busiest, Busiest()
+        assert self._workers is not None
+        client = self._books.client_side(self._workers.count, self._calibration)
+        warnings = self._books.warnings()
+        server = None
+        if self._before is not None and (after := await asyncio.to_thread(self._snapshot)) is not None:
+            server = between(self._before, after)
+        if server is not None:
+            warnings += disagreements(self._books.completed, self._books.output_tokens, server)
+        return Account(client, server, busiest.running, busiest.waiting, tuple(warnings))
+
+    def _snapshot(self) -> Snapshot | None:
+        assert self._inquiry is not None
+        text = self._inquiry.text(f"{self._address.root}/metrics")
+        try:
+            snapshot = None if text is None else parse(text)
+        except ValueError:
+            return None
+        return snapshot if snapshot is not None and snapshot.is_vllm() else None
+
+    async def _look_now_and_then(self) -> None:
+        while (snapshot := await asyncio.to_thread(self._snapshot)) is not None:
+            self._busiest.note(snapshot)
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def close(self) -> None:
         """End the workers and with them every connection."""

@@ -56,9 +56,7 @@ def find_model(listing: Any, asked: Model) -> ServedModel:
         if not chosen and asked.config is not None and len(entries) == 1:
             chosen = entries[0]  # a folder or shape that says what the one model there is
         if not chosen:
-            raise OptionError(
-                f"The server does not serve {asked.name}.", remedy=f"It serves: {', '.join(ids)}."
-            )
+            raise OptionError(f"The server does not serve {asked.name}.", remedy=f"It serves: {', '.join(ids)}.")
     known = asked if asked.config is not None else _lying_here(chosen)
     longest = chosen.get("max_model_len")
     return ServedModel(

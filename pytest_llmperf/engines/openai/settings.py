@@ -13,7 +13,10 @@ from typing import Any
 
 from pytest_llmperf.errors import OptionError
 
-__all__ = ["HARMLESS", "Settings", "settings_of"]
+__all__ = ["CLIENT_SETTINGS", "HARMLESS", "Settings", "settings_of"]
+
+#: Those of them that concern the client only, whatever the server is.
+CLIENT_SETTINGS = frozenset({"workers", "stamps", "calibrate"})
 
 #: Arguments of engines of our own that change neither the work nor its identity: a suite that names them still runs.
 HARMLESS = frozenset({"gpu_memory_utilization", "max_model_len", "load_format", "enforce_eager"})
@@ -91,6 +94,6 @@ def _check(name: str, value: Any) -> None:
     elif name == "stamps":
         fits, kind = value in ("kernel", "user"), "kernel or user"
     else:
-        fits, kind = isinstance(value, str) and bool(value) or value is None, "a name"
+        fits, kind = (isinstance(value, str) and bool(value)) or value is None, "a name"
     if not fits:
         raise OptionError(f"--llmperf-engine: {name} is {kind}, not {value!r}.")
