@@ -37,6 +37,8 @@ class ClientSide:
     """How the load client did.
 
     Attributes:
+        requests: How many it sent.
+        output_tokens: How many came back.
         workers: Processes that carried the load.
         processor_share: Of the busiest worker: processor time over wall time while the load lasted.
         lateness_p50: Median of sent minus due, seconds.
@@ -52,6 +54,8 @@ class ClientSide:
         calibration: What this client is able to measure on this machine.
     """
 
+    requests: int
+    output_tokens: int
     workers: int
     processor_share: float
     lateness_p50: float

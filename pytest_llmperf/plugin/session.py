@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmperf import baselines, peaks
+from pytest_llmperf.engines.openai.address import Address
 from pytest_llmperf.engines.pool import EnginePool, RunningEngine
+from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
 from pytest_llmperf.gpu.nvml import Board, visible_boards
+from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
@@ -85,6 +88,11 @@ class LlmperfSession:
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()
         self.progress = Progress(config, self.options.launches)
+        self._site = Site(
+            boards=tuple(board.name for board in self.boards),
+            connect_timeout=self.options.connect_timeout,
+            read_timeout=self.options.read_timeout,
+        )
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
@@ -114,7 +122,7 @@ class LlmperfSession:
 
     def header(self) -> list[str]:
         """One line: which engine, which model, and why."""
-        models = sorted({item.stash[STATE].spec.model.name for item in self._items()})
+        models = sorted({item.stash[STATE].spec.model.name or "the model it serves" for item in self._items()})
         what = "saving baselines" if self.options.save else "gating"
         return [
             f"llmperf: {self.choice.name} on {', '.join(models)} ({self.choice.reason}); {what}, "
@@ -143,10 +151,10 @@ class LlmperfSession:
     def _build(self, spec: EngineSpec, launch: int) -> Any:
         self._starts += 1
         log = self.recorder.folder / "logs" / f"engine-{self.recorder.worker}{self._starts}.log"
-        return build(spec, launch=launch, log_path=str(log))
+        return build(spec, launch=launch, log_path=str(log), site=self._site)
 
     def _starting(self, spec: EngineSpec, launch: int) -> None:
-        if spec.choice.platform != "sim" and self._peaks is None:
+        if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
             try:
@@ -155,7 +163,14 @@ class LlmperfSession:
                 self._peaks = []
                 warnings.warn(f"llmperf: {error}", stacklevel=1)
             self.recorder.peaks = [asdict(one) for one in self._peaks]
-        self.progress.show(f"starting {spec.choice.name} with {spec.model.name}, launch {launch + 1}")
+        what = f" with {spec.model.name}" if spec.model.name else ""
+        self.progress.show(f"starting {spec.choice.name}{what}, launch {launch + 1}")
+
+    def _knows_device(self, choice: EngineChoice) -> bool:
+        """Whether the engine's device is this machine's, and has its memory free."""
+        if choice.platform == "url":
+            return not self.boards and Address.parse(choice.url or "").is_loopback
+        return choice.platform != "sim"
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -192,7 +207,7 @@ class LlmperfSession:
                 ),
             )
             measurement.launches.append(launch)
-            if self.choice.platform == "cpu" and self._peaks:
+            if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
             self.progress.done()
             self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.repeats])

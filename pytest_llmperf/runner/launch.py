@@ -6,9 +6,11 @@ import gc
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_llmperf.engines import Engine, EngineInfo
+from pytest_llmperf.engines.account import Account
+from pytest_llmperf.engines.openai.server_metrics import disagreements
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.runner.drive import drive
@@ -32,6 +34,7 @@ class Launch:
         index: Which launch, from 0.
         info: The engine that ran.
         repeats: The measured repeats; nothing of the warm-up is in them.
+        account: What the engine's own books say of the time in which the repeats ran.
         warnings: What a reader should know, in sentences.
         invalid: Why these repeats cannot be trusted, or ``None``.
     """
@@ -39,6 +42,7 @@ class Launch:
     index: int
     info: EngineInfo
     repeats: tuple[RepeatTrace, ...]
+    account: Account = field(default_factory=Account)
     warnings: tuple[str, ...] = ()
     invalid: str | None = None
 
@@ -76,19 +80,29 @@ def measure_launch(
         )
     work = _measure(running, workload, test, repeats, read_timeout, progress)
     with _no_garbage_collection():
-        traces, disturbance, warnings = running.run(work)
-    warnings += _slow_start(traces) + _other_prompts(traces)
-    invalid = disturbance or _untrustworthy(traces, allowed_failures)
-    return Launch(running.launch, running.info, tuple(traces), tuple(warnings), invalid)
+        measured = running.run(work)
+    traces, account = measured.traces, measured.account
+    warnings = [*measured.warnings, *_slow_start(traces), *_other_prompts(traces), *_books(account, workload)]
+    invalid = measured.disturbance or _untrustworthy(traces, allowed_failures) or _beyond_the_client(account)
+    return Launch(running.launch, running.info, tuple(traces), account, tuple(warnings), invalid)
+
+
+@dataclass
+class _Measured:
+    traces: list[RepeatTrace] = field(default_factory=list)
+    account: Account = field(default_factory=Account)
+    disturbance: str | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 async def _measure(
     running: RunningEngine, workload: Workload, test: str, repeats: int, read_timeout: float,
     progress: Callable[[str], None],
-) -> tuple[list[RepeatTrace], str | None, list[str]]:  # fmt: skip
+) -> _Measured:  # fmt: skip
     vocabulary = Vocabulary(running.info.vocab_size, running.info.special_tokens)
     engine: Engine = running.engine
-    warnings: list[str] = []
+    measured = _Measured()
+    traces = measured.traces
 
     async def once(label: str, number: int) -> RepeatTrace:
         planned = plan(workload, vocabulary, test=test, launch=running.launch, repeat=label)
@@ -101,7 +115,7 @@ async def _measure(
         progress(f"warm-up {number + 1}/{workload.warmup}")
         await once(f"warmup-{number}", number)
     engine.disturbances()
-    traces: list[RepeatTrace] = []
+    await engine.open_account()
     extra = 0
     while len(traces) < repeats:
         number = len(traces)
@@ -113,14 +127,42 @@ async def _measure(
         elif extra < _EXTRA_WARMUPS:
             extra += 1
             if extra == 1:
-                warnings.append(
+                measured.warnings.append(
                     f"The warm-up was too short: the engine still compiled during repeat {number + 1}, which was "
                     f"taken as warm-up and run again ({disturbed[0][-200:]})."
                 )
         else:
             traces.append(trace)
-            return traces, f"the engine kept compiling while it was measured ({disturbed[0][-200:]})", warnings
-    return traces, None, warnings
+            measured.disturbance = f"the engine kept compiling while it was measured ({disturbed[0][-200:]})"
+            break
+    measured.account = await engine.close_account()
+    return measured
+
+
+def _books(account: Account, workload: Workload) -> list[str]:
+    told = list(account.warnings)
+    if account.client is not None and account.server is not None:
+        told += disagreements(
+            account.client.requests,
+            account.client.output_tokens,
+            account.server,
+            shared_prefix=workload.shared_prefix > 0,
+        )
+    return told
+
+
+def _beyond_the_client(account: Account) -> str | None:
+    """A load that the client is not known to be able to time is the client's, not the server's."""
+    client = account.client
+    if client is None or client.calibration is None or not client.calibration.rate_is_limit:
+        return None
+    ceiling = client.calibration.chunk_rate * client.workers
+    if client.peak_chunk_rate <= ceiling:
+        return None
+    return (
+        f"the client was beyond its own limit: {client.peak_chunk_rate:,.0f} chunks/s came in, and {client.workers} "
+        f"worker(s) time up to {ceiling:,.0f} chunks/s within 1 ms on this machine (more: --llmperf-engine URL,workers=N)"
+    )
 
 
 def _untrustworthy(traces: list[RepeatTrace], allowed_failures: int) -> str | None:

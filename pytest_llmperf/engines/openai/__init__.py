@@ -1,1 +1,1 @@
-"""Any server that speaks OpenAI's completions or chat protocol."""
+"""The client of servers that speak OpenAI's protocol, and what it measures them with."""

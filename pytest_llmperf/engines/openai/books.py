@@ -37,7 +37,7 @@ class Books:
     """Notes of one measurement."""
 
     def __init__(self) -> None:
-        self.completed = self.output_tokens = 0
+        self._requests = self._tokens = 0
         self._lateness: list[int] = []
         self._wake: list[int] = []
         self._chunks = self._bounds = self._late = self._retried = 0
@@ -53,8 +53,8 @@ class Books:
             if answer.sent_ns:
                 self._lateness.append(answer.sent_ns - answer.due_ns)
             self._late += answer.connected_late
-            self.completed += answer.decoded.error is None
-            self.output_tokens += answer.decoded.output_tokens
+            self._requests += 1
+            self._tokens += answer.decoded.output_tokens
             self._chunks += len(answer.decoded.received_ns)
             self._bounds += len(answer.decoded.upper_bounds)
             windows.update(at // _WINDOW_NS for at in answer.decoded.received_ns)
@@ -78,6 +78,8 @@ class Books:
             return None
         late, wake = sorted(self._lateness), sorted(self._wake)
         return ClientSide(
+            requests=self._requests,
+            output_tokens=self._tokens,
             workers=workers,
             processor_share=self._share,
             lateness_p50=_at(late, 0.5),

@@ -22,7 +22,7 @@ from pytest_llmperf.engines.openai.dialect import Dialect
 from pytest_llmperf.engines.openai.inquiry import Inquiry
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
 from pytest_llmperf.engines.openai.served import ServedModel, find_model
-from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, disagreements, parse
+from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, parse
 from pytest_llmperf.engines.openai.settings import Settings, settings_of
 from pytest_llmperf.engines.openai.worker import Answer, Open
 from pytest_llmperf.engines.openai.workers import Workers
@@ -78,6 +78,7 @@ class OpenAIEngine:
         self._numbers: dict[str, int] = {}
         self._next_number = 0
         self._books = Books()
+        self._busiest_share = 0.0
         self._calibration: Calibration | None = None
         self._measuring = False
         self._before: Snapshot | None = None
@@ -149,7 +150,7 @@ class OpenAIEngine:
 
     def _probe_prompt(self) -> tuple[int, ...]:
         low, high = self._vocabulary()
-        return tuple(range(low, min(low + 15, high))) + (high - 1,)
+        return (*range(low, min(low + 15, high)), high - 1)
 
     def _vocabulary(self) -> tuple[int, int]:
         """The lowest id of the probe, and one above the highest of the vocabulary."""
@@ -242,9 +243,9 @@ class OpenAIEngine:
         """Take another worker when the busiest had too much to do."""
         assert self._workers is not None
         most = len(os.sched_getaffinity(0)) - (1 if self._address.is_loopback else 0)
-        if self._settings.workers is None and self._books.processor_share > _BUSY and self._workers.count < most:
+        if self._settings.workers is None and self._busiest_share > _BUSY and self._workers.count < most:
             await self._start_workers(min(most, 2 * self._workers.count))
-            self._books = Books()
+            self._busiest_share = 0.0
 
     async def carry(self, offer: Offer) -> list[RequestTrace]:
         """Let the workers carry an offer."""
@@ -260,6 +261,7 @@ class OpenAIEngine:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
         self._books.note(answers, self._workers.statistics)
+        self._busiest_share = max(self._busiest_share, self._books.processor_share)
         return [self._trace(r, a) for r, a in zip(offer.requests, answers, strict=True)]
 
     def _trace(self, request: Request, answer: Answer) -> RequestTrace:
@@ -303,8 +305,6 @@ class OpenAIEngine:
         server = None
         if self._before is not None and (after := await asyncio.to_thread(self._snapshot)) is not None:
             server = between(self._before, after)
-        if server is not None:
-            warnings += disagreements(self._books.completed, self._books.output_tokens, server)
         return Account(client, server, busiest.running, busiest.waiting, tuple(warnings))
 
     def _snapshot(self) -> Snapshot | None:
