@@ -173,6 +173,7 @@ class TestHttp:
         for extra in ([another], [b"garbage"], [b"\0"]):
             decoded = decode(raw([*reads, *extra]))
             assert (decoded.text, decoded.error) == ("a", None)
+            assert unframe([*reads, *extra]).broken is None
             joined = decode(raw([*reads[:-1], reads[-1] + extra[0]]))
             assert (joined.text, joined.error) == ("a", None)
 
