@@ -125,7 +125,8 @@ class _Response:
         self._after = "header"
 
     def on_chunk_complete(self) -> None:
-        self._after = "chunk"
+        # The terminator is a chunk too, without a body.
+        self._after = self._after or "chunk"
 
     def on_message_complete(self) -> None:
         if self.status is not None and self.status < 200 and self.status != 101:
