@@ -40,6 +40,7 @@ class ClientSide:
         requests: How many it sent.
         output_tokens: How many came back.
         workers: Processes that carried the load.
+        realtime: Whether they ran in the real-time scheduling class.
         processor_share: Of the busiest worker: processor time over wall time while the load lasted.
         lateness_p50: Median of sent minus due, seconds.
         lateness_p99: 99th percentile of the same.
@@ -57,6 +58,7 @@ class ClientSide:
     requests: int
     output_tokens: int
     workers: int
+    realtime: bool
     processor_share: float
     lateness_p50: float
     lateness_p99: float

@@ -161,7 +161,8 @@ def _beyond_the_client(account: Account) -> str | None:
         return None
     return (
         f"the client was beyond its own limit: {client.peak_chunk_rate:,.0f} chunks/s came in, and {client.workers} "
-        f"worker(s) time up to {ceiling:,.0f} chunks/s within 1 ms on this machine (more: --llmperf-engine URL,workers=N)"
+        f"worker(s) time up to {ceiling:,.0f} chunks/s within 1 ms on this machine (more with workers=N "
+        "after the engine's name)"
     )
 
 

@@ -14,6 +14,8 @@ from pytest_llmperf.engines.openai.worker import Answer, Statistics
 __all__ = ["Books", "Busiest"]
 
 _WINDOW_NS = 100_000_000
+#: A share of chunks whose times are upper bounds that a reader should know of.
+_MANY = 0.05
 #: Reads whose wake-up times are kept for the percentiles.
 _KEPT = 100_000
 
@@ -44,6 +46,7 @@ class Books:
         self._peak = 0
         self._drift = 0
         self._stepped = False
+        self._realtime = True
         self._share = 0.0
 
     def note(self, answers: Sequence[Answer], statistics: Sequence[Statistics]) -> None:
@@ -63,6 +66,7 @@ class Books:
             self._wake += one.wake_ns[:: 1 + len(one.wake_ns) // _KEPT]
             self._drift = max(self._drift, one.drift_ns)
             self._stepped |= one.stepped
+            self._realtime &= one.realtime
             self._retried += one.retried
             if one.wall_ns > 0:
                 self._share = max(self._share, one.cpu_ns / one.wall_ns)
@@ -81,6 +85,7 @@ class Books:
             requests=self._requests,
             output_tokens=self._tokens,
             workers=workers,
+            realtime=self._realtime,
             processor_share=self._share,
             lateness_p50=_at(late, 0.5),
             lateness_p99=_at(late, 0.99),
@@ -101,6 +106,17 @@ class Books:
             told.append("The wall clock was set during the load: receive times around that moment are user space's.")
         if self._late:
             told.append(f"{self._late} requests had to wait for a connection to be opened; that time is in their TTFT.")
+        if self._chunks and self._bounds > _MANY * self._chunks:
+            told.append(
+                f"{self._bounds / self._chunks:.0%} of the chunks came in one read with later ones: their times are "
+                "upper bounds."
+                + (
+                    ""
+                    if self._realtime
+                    else " The client was woken late, for want of the permission to run in the "
+                    "real-time class: run as root, or allow it with ulimit -r 1 (limits.conf: rtprio)."
+                )
+            )
         return told
 
 

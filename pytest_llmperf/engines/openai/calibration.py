@@ -16,10 +16,12 @@ from itertools import pairwise
 from pytest_llmperf.engines.account import Calibration
 from pytest_llmperf.engines.openai.loopback import Paced, Pumped, Sent
 from pytest_llmperf.engines.openai.processes import PipedProcess
+from pytest_llmperf.engines.openai.settings import Settings
 from pytest_llmperf.engines.openai.worker import Answer, Open
 from pytest_llmperf.engines.openai.workers import Workers
+from pytest_llmperf.engines.site import Site
 
-__all__ = ["calibrate"]
+__all__ = ["calibrate_once"]
 
 _STREAMS = 32
 _PACED = Paced(streams=_STREAMS, chunks=30, first_ns=20_000_000, gap_ns=5_000_000)
@@ -35,24 +37,35 @@ _NS = 1_000_000_000
 _TIMEOUT_NS = 5 * _NS
 
 
-async def calibrate(opening: Open) -> Calibration:
-    """Calibrate one worker; takes about two seconds.
+async def calibrate_once(site: Site, settings: Settings) -> Calibration | None:
+    """The calibration for these settings: made once a session, on the machine as it is then; takes about two seconds.
 
-    Args:
-        opening: As the workers of the measurement are opened; the server in it is replaced.
+    Returns:
+        ``None`` when the settings ask for none.
 
     Raises:
         EngineError: a process of the calibration ended.
     """
+    if not settings.calibrate:
+        return None
+    kind = f"{settings.stamps} stamps, realtime {settings.realtime}"
+    if kind not in site.calibrations:
+        site.calibrations[kind] = await _calibrate(settings)
+    return site.calibrations[kind]
+
+
+async def _calibrate(settings: Settings) -> Calibration:
     server = PipedProcess("pytest_llmperf.engines.openai.loopback")
     workers: Workers | None = None
     try:
-        port = await server.reply()
-        here = replace(
-            opening, family=int(socket.AF_INET), where=("127.0.0.1", port), name="the loopback server", tls=False,
-            tokenizer=None,
-        )  # fmt: skip
-        workers = Workers(here, 1)
+        opening = Open(
+            family=int(socket.AF_INET),
+            where=("127.0.0.1", await server.reply()),
+            name="the loopback server",
+            kernel_stamps=settings.stamps == "kernel",
+            realtime=settings.realtime,
+        )
+        workers = Workers(opening, 1)
         await workers.start()
         await _play(server, workers, replace(_PACED, chunks=3))  # warms both up
         first, gaps = _errors(*await _play(server, workers, _PACED))
@@ -76,17 +89,25 @@ async def _ceiling(server: PipedProcess, workers: Workers) -> tuple[float, bool]
     """The highest rate that the client took, and whether it was the client that ended the search."""
     best = 0.0
     for rate in _RATES:
-        plan = Pumped(_STREAMS, chunks=max(10, round(rate * _PUMP_S / _STREAMS)), gap_ns=round(_NS / rate))
-        answers, sent = await _play(server, workers, plan)
-        _, gaps = _errors(answers, sent)
-        took = (max(s[-1] for s in sent.sent_ns) - min(s[0] for s in sent.sent_ns)) / _NS
-        reached = (_STREAMS * plan.chunks - 1) / took
-        if _quantile([abs(e) for e in gaps], 0.99) > _TOLERABLE_S:
+        reached, error = await _try_rate(server, workers, rate)
+        if error > _TOLERABLE_S:
+            # Once may be another process's doing.
+            reached, error = await _try_rate(server, workers, rate)
+        if error > _TOLERABLE_S:
             return best, True
         best = max(best, reached)
         if reached < _KEPT_UP * rate:
             return best, False
     return best, False
+
+
+async def _try_rate(server: PipedProcess, workers: Workers, rate: int) -> tuple[float, float]:
+    """Chunks per second that the loopback server sent, and the 99th percentile of the error of the gaps, seconds."""
+    plan = Pumped(_STREAMS, chunks=max(10, round(rate * _PUMP_S / _STREAMS)), gap_ns=round(_NS / rate))
+    answers, sent = await _play(server, workers, plan)
+    _, gaps = _errors(answers, sent)
+    took = (max(s[-1] for s in sent.sent_ns) - min(s[0] for s in sent.sent_ns)) / _NS
+    return (_STREAMS * plan.chunks - 1) / took, _quantile([abs(e) for e in gaps], 0.99)
 
 
 async def _play(server: PipedProcess, workers: Workers, plan: Paced | Pumped) -> tuple[list[Answer], Sent]:

@@ -17,7 +17,7 @@ from pytest_llmperf.engines.account import Account, Calibration
 from pytest_llmperf.engines.openai.address import Address, Secrets, resolve, tls_context
 from pytest_llmperf.engines.openai.answer import Decoded
 from pytest_llmperf.engines.openai.books import Books, Busiest
-from pytest_llmperf.engines.openai.calibration import calibrate
+from pytest_llmperf.engines.openai.calibration import calibrate_once
 from pytest_llmperf.engines.openai.dialect import Dialect
 from pytest_llmperf.engines.openai.inquiry import Inquiry
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
@@ -41,7 +41,7 @@ _BUSY = 0.5
 _INQUIRY_S = 10.0
 _LOOK_EVERY_S = 0.25
 #: Of a model that the server does not describe: ids that nearly every vocabulary has, and that are no control tokens.
-_UNKNOWN_VOCABULARY = 20_000
+_UNKNOWN_VOCABULARY = 10_000
 _UNKNOWN_SPECIAL = 1_000
 
 
@@ -113,7 +113,7 @@ class OpenAIEngine:
         timeout = min(_INQUIRY_S, self._site.read_timeout)
         self._inquiry = inquiry = Inquiry(address, self._headers, context, timeout)
         self._served = find_model(await asyncio.to_thread(inquiry.json, f"{address.base}/models"), self._spec.model)
-        self._opening = opening = Open(
+        self._opening = Open(
             family=family,
             where=where,
             name=f"{address.host}:{address.port}",
@@ -123,9 +123,10 @@ class OpenAIEngine:
             verify=settings.verify,
             connect_timeout_ns=round(self._site.connect_timeout * NS_PER_S),
             kernel_stamps=settings.stamps == "kernel",
+            realtime=settings.realtime,
             tokenizer=self._served.tokenizer,
         )
-        await self._calibrate(opening)
+        self._calibration = await calibrate_once(self._site, settings)
         await self._start_workers(settings.workers or 1)
         self._dialect, answer = await negotiate(address.endpoint, self._probe, shown=address.shown)
         if self._dialect.endpoint == "chat" and answer.input_tokens is not None:
@@ -139,14 +140,6 @@ class OpenAIEngine:
         assert self._opening is not None
         self._workers = Workers(self._opening, count)
         await self._workers.start()
-
-    async def _calibrate(self, opening: Open) -> None:
-        if not self._settings.calibrate:
-            return
-        kind = self._settings.stamps
-        if kind not in self._site.calibrations:
-            self._site.calibrations[kind] = await calibrate(opening)
-        self._calibration = self._site.calibrations[kind]
 
     def _probe_prompt(self) -> tuple[int, ...]:
         low, high = self._vocabulary()

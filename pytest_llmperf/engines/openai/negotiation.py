@@ -53,8 +53,8 @@ async def negotiate(
                 "--llmperf-engine URL,api_key_env=NAME).",
             )
         if status not in _REFUSALS:
-            if dialect.endpoint == "completions" and answer.output_tokens and not answer.text:
-                # It has no tokenizer: only the ids tell its tokens.
+            if dialect.endpoint == "completions" and status is None and not answer.text:
+                # A server without a tokenizer has no text, and only the ids tell its tokens.
                 with_ids = replace(dialect, token_ids=True)
                 again = await ask(with_ids)
                 return (with_ids, again) if again.error is None else (dialect, answer)

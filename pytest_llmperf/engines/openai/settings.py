@@ -16,7 +16,7 @@ from pytest_llmperf.errors import OptionError
 __all__ = ["CLIENT_SETTINGS", "HARMLESS", "Settings", "settings_of"]
 
 #: Those of them that concern the client only, whatever the server is.
-CLIENT_SETTINGS = frozenset({"workers", "stamps", "calibrate"})
+CLIENT_SETTINGS = frozenset({"calibrate", "realtime", "stamps", "workers"})
 
 #: Arguments of engines of our own that change neither the work nor its identity: a suite that names them still runs.
 HARMLESS = frozenset({"gpu_memory_utilization", "max_model_len", "load_format", "enforce_eager"})
@@ -36,6 +36,7 @@ class Settings:
         pipeline_parallel_size: GPUs over which the layers are spread.
         workers: Processes of the load client; ``None``: as many as the load turns out to need.
         stamps: ``"kernel"`` or ``"user"``: where receive times come from.
+        realtime: Whether the client's workers ask for the real-time scheduling class.
         api_key_env: Name of the environment variable that holds the API key.
         ca_file: Certificates to trust instead of the system's.
         verify: Whether the server's certificate is checked.
@@ -51,6 +52,7 @@ class Settings:
     pipeline_parallel_size: int | None = None
     workers: int | None = None
     stamps: str = "kernel"
+    realtime: bool = True
     api_key_env: str = "LLMPERF_API_KEY"
     ca_file: str | None = None
     verify: bool = True
@@ -58,7 +60,7 @@ class Settings:
 
 
 _COUNTS = ("devices", "tensor_parallel_size", "pipeline_parallel_size", "workers")
-_SWITCHES = ("verify", "calibrate")
+_SWITCHES = ("verify", "calibrate", "realtime")
 
 
 def settings_of(arguments: Mapping[str, Any]) -> Settings:

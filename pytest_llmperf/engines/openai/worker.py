@@ -7,11 +7,9 @@ worker, with all its connections. Answers are decoded here, so that several work
 from __future__ import annotations
 
 import gc
-import os
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
@@ -20,11 +18,10 @@ from pytest_llmperf.engines.openai.address import tls_context
 from pytest_llmperf.engines.openai.answer import Decoded, RawAnswer, decode
 from pytest_llmperf.engines.openai.client import Load, LoadClient, Target
 from pytest_llmperf.engines.openai.connection import Exchange
+from pytest_llmperf.engines.openai.priority import realtime
 from pytest_llmperf.engines.openai.stamps import ClockMap
 
 __all__ = ["Answer", "Carried", "Carry", "Failed", "Open", "Prepare", "Prepared", "Statistics", "main"]
-
-_NICE = -10
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,7 @@ class Open:
         verify: Whether the certificate is checked.
         connect_timeout_ns: Until a connection must stand.
         kernel_stamps: Whether to use the kernel's receive stamps.
+        realtime: Whether to carry loads in the real-time scheduling class, where that is allowed.
         tokenizer: A tokenizer.json for answers whose tokens the server does not count.
     """
 
@@ -53,6 +51,7 @@ class Open:
     verify: bool = True
     connect_timeout_ns: int = 30_000_000_000
     kernel_stamps: bool = True
+    realtime: bool = True
     tokenizer: str | None = None
 
 
@@ -112,6 +111,7 @@ class Statistics:
         wake_ns: For every read with a kernel stamp: how much later user space had it; ascending.
         drift_ns: By how much the wall clock moved against the monotonic one.
         stepped: Whether the wall clock was set meanwhile.
+        realtime: Whether the load ran in the real-time scheduling class.
         retried: Requests sent again because the server had closed the idle connection.
     """
 
@@ -120,6 +120,7 @@ class Statistics:
     wake_ns: tuple[int, ...]
     drift_ns: int
     stepped: bool
+    realtime: bool
     retried: int
 
 
@@ -146,6 +147,7 @@ class _Worker:
             opening.kernel_stamps,
         )  # fmt: skip
         self._client = LoadClient(target, leash)
+        self._realtime = opening.realtime
         self._messages: dict[int, bytes] = {}
         self._count_tokens = _counter(opening.tokenizer)
 
@@ -158,14 +160,17 @@ class _Worker:
         exchanges = [Exchange(n, self._messages.pop(n), when) for n, when in zip(order.numbers, due, strict=True)]
         self._client.clocks = clocks = ClockMap()
         wall, cpu = time.monotonic_ns(), time.process_time_ns()
-        self._client.carry(Load(exchanges, order.start_ns, order.lanes, order.read_timeout_ns))
+        with realtime(self._realtime) as granted:
+            self._client.carry(Load(exchanges, order.start_ns, order.lanes, order.read_timeout_ns))
         cpu = time.process_time_ns() - cpu
         wall = time.monotonic_ns() - max(wall, min(order.start_ns, time.monotonic_ns()))
         wake: list[int] = []
         answers = tuple(self._answer(exchange, clocks, wake) for exchange in exchanges)
         retried = sum(exchange.retried for exchange in exchanges)
         gc.collect()
-        return Carried(answers, Statistics(wall, cpu, tuple(sorted(wake)), clocks.drift_ns, clocks.stepped, retried))
+        return Carried(
+            answers, Statistics(wall, cpu, tuple(sorted(wake)), clocks.drift_ns, clocks.stepped, granted, retried)
+        )
 
     def _answer(self, exchange: Exchange, clocks: ClockMap, wake: list[int]) -> Answer:
         times, source = _times(exchange, clocks, wake)
@@ -218,8 +223,6 @@ def main(descriptor: int) -> None:
     """Obey orders until the other end of the pipe is gone."""
     pipe: Pipe[Any, Any] = Pipe(descriptor)
     worker: _Worker | None = None
-    with suppress(OSError):  # needs a privilege; a client that is woken at once merges fewer chunks into one read
-        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     try:
         while True:
             order = pipe.recv()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pytest_llmperf.clock import MonotonicClock
 from pytest_llmperf.engines import EngineInfo, Offer, Request
 from pytest_llmperf.engines.account import Account
+from pytest_llmperf.engines.openai.calibration import calibrate_once
 from pytest_llmperf.engines.openai.engine import OpenAIEngine
 from pytest_llmperf.engines.openai.settings import CLIENT_SETTINGS, settings_of
 from pytest_llmperf.engines.server.server import VllmServer
@@ -57,6 +58,7 @@ class ServeEngine:
             OptionError: an engine argument does not exist.
             EngineError: it did not start; the message holds the root cause from its log.
         """
+        await calibrate_once(self._site, self._settings)  # while nothing else runs
         url = await self._server.start(timeout=self._site.start_timeout)
         self._client = OpenAIEngine(self._spec, self._site, url=url, settings=self._settings)
         info = await self._while_alive(self._client.open())
