@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-__all__ = ["EngineLog", "last_lines", "root_cause", "validation_cause"]
+__all__ = ["EngineLog", "last_lines", "likely_cause", "root_cause", "validation_cause"]
 
 #: What vLLM's processes put before a line.
 _PREFIX = r"(?:\([^()]*\) )*(?:(?:ERROR|CRITICAL) \S+ \S+ \[[^\]]*\] )?"
@@ -142,6 +142,15 @@ def validation_cause(message: str) -> str | None:
         return None
     given = re.search(r"input_value=(.*?), input_type", lines[2])
     return f"{lines[1]}: {lines[2].split(' [type=')[0]} (given: {given[1] if given else '?'})"
+
+
+def likely_cause(text: str) -> str | None:
+    """Why an engine failed as far as its log tells: a root cause, else what was printed last, else ``None``."""
+    if cause := root_cause(text):
+        return cause
+    if _POINTERS.search(text):
+        return "a process of the engine ended without an error message (killed?)"
+    return last_lines(text)
 
 
 def last_lines(text: str, count: int = 3) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_llmperf.engines.logs import EngineLog, last_lines, root_cause, validation_cause
+from pytest_llmperf.engines.logs import EngineLog, last_lines, likely_cause, root_cause, validation_cause
 
 # As vLLM prints it: the worker's own traceback first, then those of everyone who waited for it.
 OUT_OF_MEMORY = """\
@@ -130,6 +130,17 @@ class TestLastLines:
     )
     def test_they_are_what_was_said_last(self, text, lines):
         assert last_lines(text) == lines
+
+
+class TestLikelyCause:
+    @pytest.mark.parametrize("pointer", POINTERS)
+    def test_where_all_point_at_what_is_not_there_a_process_was_killed(self, pointer):
+        assert "killed" in likely_cause(f"INFO up\n{pointer}\nnanobind: leaked 4 instances!\n")
+
+    def test_else_it_is_the_root_cause_or_what_was_said_last(self):
+        assert likely_cause(OUT_OF_MEMORY) == root_cause(OUT_OF_MEMORY)
+        assert likely_cause("INFO up\n") == "INFO up"
+        assert likely_cause("") is None
 
 
 def open_descriptors():

@@ -18,7 +18,7 @@ from pytest_llmperf.engines.openai.histogram import PARTS, Histogram, is_told, m
 
 __all__ = ["ServerSide", "Snapshot", "between", "disagreements", "parse"]
 
-# By what we call them: the names in vLLM 0.23 to 0.32, then older ones. Counters without their "_total".
+# By what we call them: the names in vLLM 0.32, then those of older versions. Counters without their "_total".
 _COUNTERS = {
     "requests": ("vllm:request_success",),
     "prompt_tokens": ("vllm:prompt_tokens",),

@@ -23,7 +23,7 @@ from pytest_llmperf.errors import OptionError
 
 __all__ = ["command", "environment"]
 
-#: Flags without a ``--no-`` form (vLLM 0.12 to 0.32): false is said by leaving them out.
+#: Flags that have no ``--no-`` form in vLLM 0.32: false is said by leaving them out.
 _SWITCHES = frozenset(
     {"aggregate_engine_logging", "data_parallel_multi_port_external_lb", "disable_log_stats", "hf_token"}
 )

@@ -17,7 +17,7 @@ from contextlib import suppress
 import psutil
 
 from pytest_llmperf.engines.descent import MARK
-from pytest_llmperf.engines.logs import EngineLog, last_lines, root_cause
+from pytest_llmperf.engines.logs import EngineLog, last_lines, likely_cause
 from pytest_llmperf.engines.processes import ProcessFamily
 from pytest_llmperf.errors import EngineError
 
@@ -168,8 +168,7 @@ class ServerProcess:
 
     def cause(self) -> str | None:
         """What the server's log gives as the reason of a failure: an exception, or what was printed last."""
-        text = self.log.text()
-        return root_cause(text) or last_lines(text)
+        return likely_cause(self.log.text())
 
     def death(self) -> EngineError:
         """How the server ended, and why as far as its log tells; only after :meth:`died` is set."""

@@ -77,7 +77,7 @@ def test_it_is_not_tried_for_ever(serve):
          "VLLM_CPU_KVCACHE_SPACE"),
         ("raise ValueError('max_model_len (9) is greater than 4')", "(9) is greater", "Lower max_model_len"),
         ("import sys; print('api_server.py: error: unrecognized arguments: --x'); sys.exit(2)", "--x", "server.log"),
-        ("raise RuntimeError('Engine core initialization failed. See root cause above.')", "initialization failed",
+        ("raise RuntimeError('Engine core initialization failed. See root cause above.')", "without an error message",
          "server.log"),
     ],
 )  # fmt: skip

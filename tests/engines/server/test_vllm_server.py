@@ -75,7 +75,9 @@ def test_it_serves_token_ids_tells_of_its_death_and_leaves_nothing(tmp_path, mon
             core.kill()
             async with asyncio.timeout(60):
                 await served.died().wait()
-            assert "ended with exit status" in served.death().problem
+            # vLLM takes leave in good order when its engine is gone.
+            assert "ended with exit status 0" in served.death().problem
+            assert "without an error message (killed?)" in served.death().problem
         finally:
             await served.stop()
         return family
