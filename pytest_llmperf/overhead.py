@@ -1,20 +1,22 @@
-"""Ours beside the engine's own: what the client adds to the times that it reports.
+"""What of the reported times is the client's.
 
-An engine that tells when it had the first and the last token lets the client be checked: the difference to the
-client's receive times is the client's (and its event loop's) doing.
+An engine in this process that tells when it had the first and the last token lets the client be checked: the
+difference to the client's receive times is the client's (and its event loop's) doing. The client of a server was
+checked on a loopback server before: a figure within the errors found there is not the server's.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.clock import NS_PER_S
-from pytest_llmperf.metrics import percentile, request_tpot
+from pytest_llmperf.engines.account import Calibration
+from pytest_llmperf.metrics import Summary, percentile, request_tpot
 from pytest_llmperf.trace import RepeatTrace
 
-__all__ = ["ClientOverhead", "client_overhead"]
+__all__ = ["ClientOverhead", "beyond_floor", "client_overhead"]
 
 
 @dataclass(frozen=True)
@@ -58,4 +60,36 @@ def client_overhead(repeats: Iterable[RepeatTrace]) -> ClientOverhead | None:
         engine_ttft=statistics.median((e.first_token_ns - r.due_ns) / NS_PER_S for r, e in stamped),
         engine_tpot=engine_tpot,
         tpot_ratio=statistics.median(ours) / engine_tpot if ours and engine_tpot else None,
+    )
+
+
+def beyond_floor(
+    name: str, summary: Summary, calibration: Calibration | None, launches: Sequence[Sequence[RepeatTrace]]
+) -> Summary:
+    """The summary of a latency, or of its absence when it lies within the client's own error.
+
+    Args:
+        name: Of the metric.
+        summary: Its values.
+        calibration: The client's errors; ``None`` leaves the summary as it is.
+        launches: The traces, for the number of tokens over which TPOT spreads an error.
+    """
+    if calibration is None or summary.value is None:
+        return summary
+    if name in ("ttft", "e2e_latency"):
+        floor = calibration.first_p99
+    elif name in ("itl", "chunk_gap"):
+        floor = calibration.gap_p99
+    elif name == "tpot":
+        counts = [r.output_tokens for launch in launches for repeat in launch for r in repeat.completed]
+        floor = calibration.gap_p99 / max(1, statistics.median(counts) - 1)
+    else:
+        return summary
+    if summary.value > floor:
+        return summary
+    return Summary(
+        None,
+        (),
+        None,
+        f"{summary.value * 1e6:.1f} us is within the client's own error on this machine ({floor * 1e6:.1f} us)",
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,14 +14,18 @@ from pytest_llmperf.arithmetic import Hardware
 from pytest_llmperf.baselines import Identity
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import EngineInfo
+from pytest_llmperf.engines.account import Account, Calibration
 from pytest_llmperf.gate import Comparison, worst
-from pytest_llmperf.metrics import REGISTRY, Context, Summary, roof_of, summarize
-from pytest_llmperf.overhead import client_overhead
-from pytest_llmperf.runner import Launch
+from pytest_llmperf.metrics import REGISTRY, Context, Summary, percentile, roof_of, summarize
+from pytest_llmperf.overhead import beyond_floor, client_overhead
+from pytest_llmperf.runner import Launch, RatePlan, RateSearch
 from pytest_llmperf.trace import RequestTrace
 from pytest_llmperf.workload import Workload
 
-__all__ = ["Measurement", "definitions", "failure_record", "identity_of", "record_of"]
+__all__ = ["Measurement", "RateMeasurement", "definitions", "failure_record", "identity_of", "record_of"]
+
+#: Reasons of failed requests that the record keeps with their counts.
+_REASONS = 10
 
 
 @dataclass
@@ -35,6 +43,11 @@ class Measurement:
     workload: Workload
     launches: list[Launch] = field(default_factory=list)
     peaks: Hardware | None = None
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal work."""
+        return self.workload.digest
 
     @property
     def info(self) -> EngineInfo:
@@ -65,7 +78,15 @@ class Measurement:
         )
         context = Context(slo=self.workload.slo, roof=roof)
         launches = [launch.repeats for launch in self.launches]
-        return {name: summarize(metric, launches, context) for name, metric in REGISTRY.items()}
+        return {
+            name: beyond_floor(name, summarize(metric, launches, context), self._calibration, launches)
+            for name, metric in REGISTRY.items()
+        }
+
+    @property
+    def _calibration(self) -> Calibration | None:
+        clients = [launch.account.client for launch in self.launches if launch.account.client is not None]
+        return clients[-1].calibration if clients else None
 
     def wall_seconds(self) -> list[float]:
         """How long each repeat took from its first due time to its last token, over all launches."""
@@ -77,9 +98,58 @@ class Measurement:
         ]
 
 
-def identity_of(
-    info: EngineInfo, workload: Workload, *, clock_mhz: int | None, power_limit_w: float | None
-) -> Identity:
+@dataclass
+class RateMeasurement(Measurement):
+    """All launches of a search for the highest rate; its launches are those at the rate that each search found.
+
+    Attributes:
+        plan: How it was searched.
+        searches: What was found, launch by launch.
+    """
+
+    plan: RatePlan = field(kw_only=True)
+    searches: list[RateSearch] = field(default_factory=list)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal work and equal questions."""
+        text = json.dumps([self.workload.digest, self.plan.to_json(), dict(self.workload.slo)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the launches, and whether the search ran into its upper end."""
+        if not any(search.reached_the_top(self.plan) for search in self.searches):
+            return super().warnings
+        return [
+            *super().warnings,
+            f"The search ended at its upper end of {self.plan.high:g} requests/s; the highest rate may lie above.",
+        ]
+
+    def summaries(self) -> dict[str, Summary]:
+        """The metrics at the rates found, and the rate itself."""
+        return {**super().summaries(), "max_rate": self._max_rate()}
+
+    def _max_rate(self) -> Summary:
+        rates = [search.rate for search in self.searches if search.rate is not None]
+        if len(rates) < len(self.searches):
+            return Summary(None, (), None, f"not even {self.plan.low:g} requests/s met the SLOs")
+        rates.sort()
+        percentiles = {f"p{p}": percentile(rates, p / 100) for p in (50, 90, 99)}
+        launches = tuple((search.rate,) for search in self.searches if search.rate is not None)
+        return Summary(statistics.median(rates), launches, percentiles, None)
+
+    def record(self) -> dict[str, Any]:
+        """For the test's record."""
+        trials = [
+            {"launch": number, "rate": t.rate, "attained": t.attained, "met": t.met}
+            for number, search in enumerate(self.searches)
+            for t in search.trials
+        ]
+        return {**self.plan.to_json(), "trials": trials}
+
+
+def identity_of(info: EngineInfo, digest: str, *, clock_mhz: int | None, power_limit_w: float | None) -> Identity:
     """What a baseline of this measurement holds for."""
     return Identity(
         hardware=info.device,
@@ -94,7 +164,7 @@ def identity_of(
         kv_cache_dtype=info.kv_cache_dtype,
         tensor_parallel_size=info.tensor_parallel_size,
         pipeline_parallel_size=info.pipeline_parallel_size,
-        workload=workload.digest,
+        workload=digest,
     )
 
 
@@ -125,13 +195,16 @@ def record_of(
         "nodeid": measurement.test,
         "verdict": verdict,
         "outcome": "unfinished",
-        "workload": {**measurement.workload.to_json(), "digest": measurement.workload.digest},
+        "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
+        "search": measurement.record() if isinstance(measurement, RateMeasurement) else None,
         "engine": _engine(measurement.info),
         "clock": {"requested_mhz": None, "locked_mhz": None, "observed_mhz": None, "throttled_fraction": None},
         "metrics": {name: _metric(name, summary) for name, summary in summaries.items()},
         "verdicts": [_verdict(c) for c in comparisons or ()],
         "requests": _requests([r for la in measurement.launches for re in la.repeats for r in re.requests]),
         "client_overhead": None if overhead is None else asdict(overhead),
+        "client": [_client(launch.account) for launch in measurement.launches if launch.account.client is not None],
+        "server": [_server(launch.account) for launch in measurement.launches if launch.account.server is not None],
         "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
         "invalid": invalid,
     }
@@ -158,9 +231,23 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "verdicts": [],
         "requests": None,
         "client_overhead": None,
+        "search": None,
+        "client": [],
+        "server": [],
         "warnings": [],
         "invalid": reason,
     }
+
+
+def _client(account: Account) -> dict[str, Any]:
+    assert account.client is not None
+    return asdict(account.client)
+
+
+def _server(account: Account) -> dict[str, Any]:
+    assert account.server is not None
+    busiest = {"most_running": account.most_running, "most_waiting": account.most_waiting}
+    return {**asdict(account.server), **busiest}
 
 
 def _beyond_peak(summaries: Mapping[str, Summary]) -> list[str]:
@@ -223,6 +310,7 @@ def _requests(requests: Sequence[RequestTrace]) -> dict[str, Any]:
     done = [r for r in requests if r.completed]
     failed = [r for r in requests if not r.completed]
     sources = {r.token_source for r in done}
+    times = {r.time_source for r in done}
     return {
         "sent": len(requests),
         "completed": len(done),
@@ -230,4 +318,7 @@ def _requests(requests: Sequence[RequestTrace]) -> dict[str, Any]:
         "first_error": failed[0].error if failed else None,
         "output_tokens": sum(r.output_tokens for r in done),
         "token_source": None if not sources else ("server" if sources == {"server"} else "counted"),
+        "time_source": next(iter(times)) if len(times) == 1 else "mixed" if times else None,
+        "chunk_tokens": None if not done else "told" if all(r.chunk_tokens == "told" for r in done) else "apportioned",
+        "errors": dict(Counter(r.error or "unknown" for r in failed).most_common(_REASONS)),
     }

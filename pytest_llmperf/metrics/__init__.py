@@ -19,7 +19,7 @@ from pytest_llmperf.metrics.latency import (
     request_ttft,
 )
 from pytest_llmperf.metrics.roof import Roof, roof_of
-from pytest_llmperf.metrics.throughput import window
+from pytest_llmperf.metrics.throughput import attainment, meets_slo, window
 from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome, Sampled, Summary
 from pytest_llmperf.trace import RepeatTrace
 
@@ -31,7 +31,9 @@ __all__ = [
     "Missing",
     "Roof",
     "Summary",
+    "attainment",
     "measure",
+    "meets_slo",
     "percentile",
     "request_chunk_gaps",
     "request_e2e_latency",

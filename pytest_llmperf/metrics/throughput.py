@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.metrics.latency import request_e2e_latency, request_itl, request_tpot, request_ttft
 from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome
 from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
-__all__ = ["METRICS", "per_second", "tokens_within", "window"]
+__all__ = ["METRICS", "attainment", "meets_slo", "per_second", "tokens_within", "window"]
 
 
 def window(repeat: RepeatTrace) -> tuple[int, int]:
@@ -69,7 +69,8 @@ def _request_throughput(repeat: RepeatTrace, _: Context) -> Outcome:
     return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end))
 
 
-def _meets(request: RequestTrace, slo: Mapping[str, float]) -> bool:
+def meets_slo(request: RequestTrace, slo: Mapping[str, float]) -> bool:
+    """Whether a completed request kept every limit; one of a single token has no TPOT and keeps a limit on it."""
     gaps = request_itl(request)
     seen: dict[str, float | None] = {
         "ttft": request_ttft(request),
@@ -77,14 +78,33 @@ def _meets(request: RequestTrace, slo: Mapping[str, float]) -> bool:
         "itl": max(gaps, default=None),
         "e2e_latency": request_e2e_latency(request),
     }
-    # A request of one token has no TPOT and meets a limit on it vacuously.
     return all(value is None or value <= slo[name] for name, value in seen.items() if name in slo)
+
+
+def attainment(repeats: Iterable[RepeatTrace], slo: Mapping[str, float]) -> float:
+    """The share of requests that completed and met every SLO, of those that were due while the load was at its plateau.
+
+    Requests that failed count as not met. Without a plateau all requests are counted.
+    """
+    met = due = 0
+    for repeat in repeats:
+        counted = repeat.requests
+        if repeat.completed:
+            start, end = window(repeat)
+            counted = tuple(r for r in repeat.requests if start < r.due_ns <= end) or repeat.requests
+        due += len(counted)
+        met += sum(r.completed and meets_slo(r, slo) for r in counted)
+    return met / due if due else 0.0
 
 
 def _goodput(repeat: RepeatTrace, context: Context) -> Outcome:
     if not context.slo:
         return Missing("the workload sets no SLO")
-    return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end and _meets(r, context.slo)))
+    return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end and meets_slo(r, context.slo)))
+
+
+def _max_rate(_: RepeatTrace, __: Context) -> Outcome:
+    return Missing("no rate was searched for")
 
 
 _SOURCE = "the client's receive times; window: the whole batch, or a loop's plateau"
@@ -94,4 +114,8 @@ METRICS = (
     Metric("total_throughput", "tokens/s", "higher", "(prompt + output tokens) / window", _SOURCE, _total_throughput),
     Metric("request_throughput", "1/s", "higher", "requests completed / window", _SOURCE, _request_throughput),
     Metric("goodput", "1/s", "higher", "requests that met every SLO / window", _SOURCE, _goodput),
-)
+    Metric(
+        "max_rate", "1/s", "higher", "highest request rate at which the asked share of requests met every SLO",
+        "a search over open loops at rising rates", _max_rate,
+    ),
+)  # fmt: skip

@@ -13,8 +13,8 @@ from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
-from pytest_llmperf.options import SessionOptions
-from pytest_llmperf.recording import Measurement, identity_of, record_of
+from pytest_llmperf.options import RATE_TOLERANCE, SessionOptions
+from pytest_llmperf.recording import Measurement, RateMeasurement, identity_of, record_of
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.recorder import Recorder
@@ -42,7 +42,7 @@ class Gatekeeper:
         limit = None
         if not info.simulated:
             limit = next((b.power_limit_w for b in self.boards if b.name == info.device), None)
-        return identity_of(info, measurement.workload, clock_mhz=None, power_limit_w=limit)
+        return identity_of(info, measurement.digest, clock_mhz=None, power_limit_w=limit)
 
     def gate(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
@@ -54,6 +54,9 @@ class Gatekeeper:
         """
         path, baseline, differing = self._find(self._identity(measurement), measurement.test)
         gated = dict(state.tolerances)
+        if isinstance(measurement, RateMeasurement):
+            # The latencies at the rate that was found lie wherever that rate puts them: below the limits.
+            gated = {"max_rate": gated.get("max_rate", RATE_TOLERANCE)}
         if measurement.peaks is not None and "mbu" not in state.asked_for:
             # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
             gated.pop("mbu", None)

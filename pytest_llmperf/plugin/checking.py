@@ -15,8 +15,9 @@ from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
 from pytest_llmperf.plugin.session import LlmperfSession, TestState
-from pytest_llmperf.recording import Measurement, record_of
+from pytest_llmperf.recording import Measurement, RateMeasurement, record_of
 from pytest_llmperf.report.terminal import failure_paragraph
+from pytest_llmperf.runner import RatePlan
 from pytest_llmperf.workload import Workload
 
 __all__ = ["Llmperf", "MeasuredRun"]
@@ -64,7 +65,42 @@ class Llmperf:
             WorkloadError: the model cannot serve the workload, or the name was used twice.
             EngineError: the engine did not start, or died.
         """
-        measurement, summaries = self._measure(workload, name)
+        return self._judged(*self._measure(workload, name))
+
+    def check_max_rate(
+        self,
+        workload: Workload,
+        *,
+        low: float = 1.0,
+        high: float = 1024.0,
+        attainment: float = 0.9,
+        precision: float = 0.05,
+        seconds: float = 20.0,
+        name: str | None = None,
+    ) -> MeasuredRun:
+        """Search the highest request rate that meets the workload's SLOs, and gate that rate against the baseline.
+
+        Every launch searches on its own. The metric is ``max_rate``; the others are those measured at that rate.
+
+        Args:
+            workload: With its SLOs; its way to load is replaced by Poisson arrivals (or its own ``arrival``) at the
+                rate of each trial.
+            low: The lowest rate that is tried, requests per second.
+            high: The highest.
+            attainment: Share of the requests that have to meet every SLO.
+            precision: How close to each other the rates that passed and failed have to come, relative.
+            seconds: How long each trial offers load.
+            name: Tells a second measurement in the same test from the first.
+
+        Raises:
+            pytest.fail.Exception: the verdict is not one with which a test passes.
+            WorkloadError: the workload sets no SLO, or a bound makes no sense.
+            EngineError: the engine did not start, or died.
+        """
+        plan = RatePlan(low, high, attainment, precision, seconds)
+        return self._judged(*self._measure(workload, name, plan))
+
+    def _judged(self, measurement: Measurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:
             record = record_of(measurement, summaries, None)
             run = self._finish(measurement, summaries, record)
@@ -100,7 +136,9 @@ class Llmperf:
         self._state.failures[record["nodeid"]] = paragraph
         pytest.fail(paragraph, pytrace=False)
 
-    def _measure(self, workload: Workload, name: str | None) -> tuple[Measurement, dict[str, Summary]]:
+    def _measure(
+        self, workload: Workload, name: str | None, plan: RatePlan | None = None
+    ) -> tuple[Measurement, dict[str, Summary]]:
         if not isinstance(workload, Workload):
             raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
         test = self._item.nodeid if name is None else f"{self._item.nodeid}#{name}"
@@ -114,7 +152,11 @@ class Llmperf:
                 "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
             )
         self._named.add(test)
-        return self._session.measure(self._item, self._state, test, workload)
+        if plan is None:
+            wanted = Measurement(test, workload)
+        else:
+            wanted = RateMeasurement(test, plan.workload(workload, plan.low), plan=plan)
+        return self._session.measure(self._item, self._state, wanted)
 
     def _finish(
         self, measurement: Measurement, summaries: Mapping[str, Summary], record: dict[str, Any]

@@ -30,8 +30,8 @@ from pytest_llmperf.plugin.keys import STATE
 from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
-from pytest_llmperf.recording import Measurement, failure_record, record_of
-from pytest_llmperf.runner import measure_launch
+from pytest_llmperf.recording import Measurement, RateMeasurement, failure_record, record_of
+from pytest_llmperf.runner import Launch, measure_launch, search_rate
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
 
@@ -181,31 +181,50 @@ class LlmperfSession:
             yield
 
     def measure(
-        self, item: pytest.Item, state: TestState, test: str, workload: Workload
+        self, item: pytest.Item, state: TestState, wanted: Measurement
     ) -> tuple[Measurement, dict[str, Summary]]:
         """Measure one launch, unless enough are there; return when the verdict can be drawn.
+
+        Args:
+            item: The test.
+            state: What is known of it.
+            wanted: An empty measurement of what it asks for.
 
         Raises:
             MoreLaunches: another launch is needed first.
         """
-        measurement = state.measurements.setdefault(test, Measurement(test, workload))
-        if measurement.workload != workload:
+        test = wanted.test
+        measurement = state.measurements.setdefault(test, wanted)
+        if measurement.workload != wanted.workload or measurement.digest != wanted.digest:
             # The body of a test runs once a launch and has to ask for the same work each time.
             raise OptionError(f"{test} asked for another workload than in its launch before.")
         if not self._enough(measurement):
             self.progress.begin()
             running = self.engine(item)
-            launch = measure_launch(
-                running,
-                workload,
-                test=test,
-                repeats=self.options.repeats,
-                read_timeout=self.options.read_timeout,
-                allowed_failures=self.options.allowed_failures,
-                progress=lambda text: self.progress.show(
-                    f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches}, {text}"
-                ),
-            )
+
+            def launch_of(workload: Workload, *, test: str, repeats: int) -> Launch:
+                what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches}"
+                at = f" at {workload.rate:.3g}/s" if isinstance(measurement, RateMeasurement) else ""
+                return measure_launch(
+                    running,
+                    workload,
+                    test=test,
+                    repeats=repeats,
+                    read_timeout=self.options.read_timeout,
+                    allowed_failures=self.options.allowed_failures,
+                    progress=lambda text: self.progress.show(f"{what}{at}, {text}"),
+                )
+
+            if isinstance(measurement, RateMeasurement):
+                found = search_rate(
+                    measurement.workload,
+                    measurement.plan,
+                    lambda workload: launch_of(workload, test=f"{test}/{workload.rate}", repeats=1),
+                )
+                measurement.searches.append(found)
+                launch = found.launch
+            else:
+                launch = launch_of(measurement.workload, test=test, repeats=self.options.repeats)
             measurement.launches.append(launch)
             if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])

@@ -173,6 +173,92 @@ class Requests(_Model):
     first_error: str | None
     output_tokens: int
     token_source: Literal["server", "counted"] | None
+    time_source: Literal["client", "kernel", "user", "mixed"] | None = Field(
+        default=None, description="of the receive times: an engine in process, the kernel's stamps, or user space"
+    )
+    chunk_tokens: Literal["told", "apportioned"] | None = Field(
+        default=None, description="whether the engine said how many tokens each chunk holds"
+    )
+    errors: dict[str, int] = Field(default={}, description="how many requests failed for which reason")
+
+
+class Calibration(_Model):
+    """The load client's errors on a loopback server whose send times are known, seconds."""
+
+    streams: int
+    first_p50: Number
+    first_p99: Number
+    gap_p50: Number
+    gap_p99: Number
+    chunk_rate: Number = Field(description="chunks/s that one worker timed within 1 ms (99th percentile)")
+    rate_is_limit: bool = Field(description="whether a higher rate was tried and failed")
+
+
+class Client(_Model):
+    """How the load client did in one launch; seconds and shares."""
+
+    requests: int
+    output_tokens: int
+    workers: int
+    realtime: bool
+    processor_share: Number
+    lateness_p50: Number = Field(description="sent - due")
+    lateness_p99: Number
+    wake_p50: Number | None = Field(description="read by user space - received by the kernel")
+    wake_p99: Number | None
+    upper_bounds: Number = Field(description="share of chunks whose time is an upper bound")
+    peak_chunk_rate: Number
+    connected_late: int
+    retried: int
+    wall_clock_drift: Number
+    calibration: Calibration | None
+
+
+class Server(_Model):
+    """One launch by the server's own metrics; seconds and counts, null where it does not tell."""
+
+    requests: int | None
+    ttft_mean: Number | None
+    ttft_p50: Number | None
+    ttft_p99: Number | None
+    tpot_mean: Number | None
+    tpot_p50: Number | None
+    tpot_p99: Number | None
+    itl_mean: Number | None
+    e2e_mean: Number | None
+    queue_time_mean: Number | None
+    queue_time_p99: Number | None
+    prefill_time_mean: Number | None
+    decode_time_mean: Number | None
+    prompt_tokens: int | None
+    generation_tokens: int | None
+    prefix_cache_hit_rate: Number | None
+    preemptions: int | None
+    running: int | None
+    waiting: int | None
+    most_running: int | None = Field(description="seen during the warm-up")
+    most_waiting: int | None
+    reason: str | None
+
+
+class Trial(_Model):
+    """One rate that a search tried."""
+
+    launch: int
+    rate: Number
+    attained: Number = Field(description="share of the requests that met every SLO")
+    met: bool
+
+
+class Search(_Model):
+    """A search for the highest rate that meets the SLOs."""
+
+    low: Number
+    high: Number
+    attainment: Number
+    precision: Number
+    seconds: Number
+    trials: list[Trial]
 
 
 class Overhead(_Model):
@@ -199,6 +285,9 @@ class TestRecord(_Model):
     verdicts: list[VerdictRecord]
     requests: Requests | None
     client_overhead: Overhead | None
+    search: Search | None = None
+    client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
+    server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
     warnings: list[str]
     invalid: str | None
 

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from pytest_llmperf.runner.launch import Launch, measure_launch
+from pytest_llmperf.runner.search import RatePlan, RateSearch, Trial, search_rate
 
-__all__ = ["Launch", "measure_launch"]
+__all__ = ["Launch", "RatePlan", "RateSearch", "Trial", "measure_launch", "search_rate"]

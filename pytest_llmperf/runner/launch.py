@@ -13,6 +13,7 @@ from pytest_llmperf.engines.account import Account
 from pytest_llmperf.engines.openai.server_metrics import disagreements
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.errors import WorkloadError
+from pytest_llmperf.metrics import request_tpot
 from pytest_llmperf.runner.drive import drive
 from pytest_llmperf.runner.plan import Vocabulary, plan
 from pytest_llmperf.trace import RepeatTrace
@@ -83,6 +84,7 @@ def measure_launch(
         measured = running.run(work)
     traces, account = measured.traces, measured.account
     warnings = [*measured.warnings, *_slow_start(traces), *_other_prompts(traces), *_books(account, workload)]
+    warnings += _vacuous(traces, workload)
     invalid = measured.disturbance or _untrustworthy(traces, allowed_failures) or _beyond_the_client(account)
     return Launch(running.launch, running.info, tuple(traces), account, tuple(warnings), invalid)
 
@@ -188,6 +190,13 @@ def _other_prompts(traces: list[RepeatTrace]) -> list[str]:
         f"{len(differing)} prompts were counted otherwise than asked for, the first as {first.input_tokens} tokens "
         f"instead of {first.asked_input}; the engine's count is used."
     ]
+
+
+def _vacuous(traces: list[RepeatTrace], workload: Workload) -> list[str]:
+    single = [r for t in traces for r in t.completed if request_tpot(r) is None]
+    if "tpot" not in workload.slo or not single:
+        return []
+    return [f"{len(single)} requests have no TPOT (one chunk of tokens) and met its SLO vacuously."]
 
 
 def _slow_start(traces: list[RepeatTrace]) -> list[str]:
