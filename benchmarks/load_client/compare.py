@@ -60,6 +60,7 @@ class Bench:
     client_core: int
     timeout_s: float
     late_limit_s: float
+    retries: int
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,13 @@ class Outcome:
         comparison: ``None`` when the client failed.
         server: The server's own summary.
         refused: Why the run says nothing about the client, or ``None``.
+        server_late: Whether that is because the server was late, which is no fault of the client.
     """
 
     comparison: Comparison | None
     server: dict[str, Any]
     refused: str | None
+    server_late: bool = False
 
     def record(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -98,7 +101,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         bench = Bench(
             compile_server(folder), write_tokenizer(folder / "tokenizer"), folder, arguments.server_core,
-            arguments.client_core, arguments.timeout, arguments.late_limit_ms / 1e3,
+            arguments.client_core, arguments.timeout, arguments.late_limit_ms / 1e3, arguments.retries,
         )  # fmt: skip
         result: dict[str, Any] = {"machine": _machine(arguments), "clients": []}
         for client in clients:
@@ -127,6 +130,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--server-core", type=int, default=1)
     parser.add_argument("--client-core", type=int, default=0)
     parser.add_argument("--late-limit-ms", type=float, default=5.0, help="99th percentile of the server's own lateness")
+    parser.add_argument("--retries", type=int, default=2, help="repeat a run in which the server was late this often")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one run of a client")
     parser.add_argument("--json", type=Path, help="where the results are written")
     parser.add_argument("--keep", type=Path, help="keep the clients' files and the server's logs in this folder")
@@ -191,6 +195,15 @@ def _too_fast(comparison: Comparison | None) -> str | None:
 
 
 def _run(bench: Bench, client: Client, streams: int, tokens: int, options: Sequence[str]) -> Outcome:
+    """One run, repeated while something else on its core made the server late."""
+    for _ in range(bench.retries + 1):
+        outcome = _run_once(bench, client, streams, tokens, options)
+        if not outcome.server_late:
+            break
+    return outcome
+
+
+def _run_once(bench: Bench, client: Client, streams: int, tokens: int, options: Sequence[str]) -> Outcome:
     folder = bench.folder / f"{client.name.replace(' ', '-')}-{'-'.join(map(str, (streams, tokens, *options)))}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -212,7 +225,7 @@ def _judge(bench: Bench, client: Client, load: Load, reported: list[RequestTimin
     # Probes ask for other numbers of tokens.
     truth = [t for t in log.requests if t.asked_tokens == load.output_tokens]
     comparison = compare(reported, truth, mean_only=client.mean_only)
-    refused = None
+    refused, late = None, False
     if len(truth) != load.streams:
         refused = f"the server answered {len(truth)} of {load.streams} requests"
     elif len(reported) != load.streams:
@@ -220,8 +233,9 @@ def _judge(bench: Bench, client: Client, load: Load, reported: list[RequestTimin
     elif any(t.blocked for t in truth):
         refused = f"{sum(t.blocked for t in truth)} tokens waited for the client to read"
     elif log.late_p99_s > bench.late_limit_s:
+        late = True
         refused = f"the server was late by {log.late_p99_s * 1e3:.1f} ms (p99)"
-    return Outcome(comparison, log.summary, refused)
+    return Outcome(comparison, log.summary, refused, late)
 
 
 def _confined(command: list[str], bench: Bench, log: Path) -> str | None:

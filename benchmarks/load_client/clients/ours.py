@@ -1,6 +1,6 @@
-"""pytest-llmperf's own client, run as a command of its own so that it is confined like the others::
+"""The client of pytest-llmperf, run as a command of its own so that it is confined like the others.
 
-python -m benchmarks.load_client.clients.ours URL STREAMS PROMPT_TOKENS OUTPUT_TOKENS FILE
+Usage: ``python -m benchmarks.load_client.clients.ours URL STREAMS PROMPT_TOKENS OUTPUT_TOKENS FILE``
 """
 
 from __future__ import annotations
