@@ -45,7 +45,9 @@ PROMPT_TOKENS = 32
 ERROR_LIMIT_S = 1e-3
 #: A client that sees tokens arrive this much slower than they were sent has fallen behind.
 KEEPING_UP = 0.98
-#: At the highest rates a stream must not end before it has told anything.
+#: What sending the requests has left for the client to do is done before the first token of a rate.
+SETTLE_US = 1_000_000
+#: At the lowest rates a stream would end before it has told anything.
 LEAST_TOKENS = 16
 
 
@@ -122,7 +124,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output-tokens", type=int, default=64)
     parser.add_argument("--stagger-us", type=int, default=0, help="spread the streams' schedules, see the server")
     parser.add_argument(
-        "--rates", type=_integers, default=[2000, 4000, 8000, 12000, 16000, 24000, 32000, 48000, 64000, 96000],
+        "--rates", type=_integers,
+        default=[500, 1000, 2000, 4000, 8000, 12000, 16000, 24000, 32000, 48000, 64000, 96000],
         help="tokens a second, ascending; 0 for none",
     )  # fmt: skip
     parser.add_argument("--rate-streams", type=int, default=256)
@@ -174,7 +177,8 @@ def _measure(bench: Bench, client: Client, arguments: argparse.Namespace) -> dic
     for rate in filter(None, arguments.rates):
         streams = arguments.rate_streams
         tokens = max(LEAST_TOKENS, round(rate * arguments.rate_seconds / streams))
-        outcome = _run(bench, client, streams, tokens, ["--pump", str(rate), "--streams", str(streams)])
+        options = ["--pump", str(rate), "--streams", str(streams), "--ttft-us", str(SETTLE_US)]
+        outcome = _run(bench, client, streams, tokens, options)
         verdict = outcome.refused or _too_fast(outcome.comparison)
         entry["rates"].append({"rate": rate, **outcome.record(), "failed": verdict})
         _progress(client, f"{rate} tokens/s", outcome)
