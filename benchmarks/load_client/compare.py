@@ -48,7 +48,7 @@ KEEPING_UP = 0.98
 #: What sending the requests has left for the client to do is done before the first token of a rate.
 SETTLE_US = 1_000_000
 #: At the lowest rates a stream would end before it has told anything.
-LEAST_TOKENS = 16
+LEAST_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stagger-us", type=int, default=0, help="spread the streams' schedules, see the server")
     parser.add_argument(
         "--rates", type=_integers,
-        default=[500, 1000, 2000, 4000, 8000, 12000, 16000, 24000, 32000, 48000, 64000, 96000],
+        default=[1000, 2000, 4000, 8000, 12000, 16000, 24000, 32000, 48000, 64000, 96000],
         help="tokens a second, ascending; 0 for none",
     )  # fmt: skip
     parser.add_argument("--rate-streams", type=int, default=256)
@@ -222,13 +222,15 @@ def _run_once(bench: Bench, client: Client, streams: int, tokens: int, options: 
         reported = client.read(load)
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         return Outcome(None, truth.summary, f"its result cannot be read: {type(error).__name__}: {error}")
-    return _judge(bench, client, load, reported, truth)
+    return _judge(bench, client, load, reported, truth, steady="--pump" in options)
 
 
-def _judge(bench: Bench, client: Client, load: Load, reported: list[RequestTiming], log: ServerLog) -> Outcome:
+def _judge(
+    bench: Bench, client: Client, load: Load, reported: list[RequestTiming], log: ServerLog, *, steady: bool
+) -> Outcome:
     # Probes ask for other numbers of tokens.
     truth = [t for t in log.requests if t.asked_tokens == load.output_tokens]
-    comparison = compare(reported, truth, mean_only=client.mean_only)
+    comparison = compare(reported, truth, mean_only=client.mean_only, steady=steady)
     refused, late = None, False
     if len(truth) != load.streams:
         refused = f"the server answered {len(truth)} of {load.streams} requests"

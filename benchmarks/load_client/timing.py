@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.load_client.clients import RequestTiming
@@ -57,14 +57,23 @@ class Comparison:
         return asdict(self)
 
 
-def compare(reported: Sequence[RequestTiming], truth: Sequence[Truth], *, mean_only: bool) -> Comparison:
+def compare(
+    reported: Sequence[RequestTiming], truth: Sequence[Truth], *, mean_only: bool, steady: bool = False
+) -> Comparison:
     """Compare a client's report with the server's log.
 
     Args:
         reported: One for each request the client completed.
         truth: The requests of the load, without probes.
         mean_only: Whether the client reports one inter-token time a request, its mean, to compare with the true mean.
+        steady: Leave out each request's last gap. Where all streams end together, the work that a client does for a
+            request that has ended falls into the last gaps of the others, and is no part of the rate it can take.
+            A mean holds it all the same.
     """
+    relative_rate = _relative_rate(reported, truth, mean_only)
+    if steady and not mean_only:
+        reported = [r._replace(itl_s=r.itl_s[:-1]) for r in reported]
+        truth = [replace(t, sent_ns=t.sent_ns[:-1]) for t in truth]
     true_itls = {t.request_id: _itls(t, mean_only) for t in truth}
     gaps = sum(len(itls) for itls in true_itls.values())
     by_id = {t.request_id: t for t in truth}
@@ -80,9 +89,7 @@ def compare(reported: Sequence[RequestTiming], truth: Sequence[Truth], *, mean_o
         itl = _sorted_differences(
             [g for r in reported for g in r.itl_s], [g for itls in true_itls.values() for g in itls]
         )
-    return Comparison(
-        matched, len(reported), _errors(ttft), _errors(itl), gaps - len(itl), _relative_rate(reported, truth, mean_only)
-    )
+    return Comparison(matched, len(reported), _errors(ttft), _errors(itl), gaps - len(itl), relative_rate)
 
 
 def _itls(truth: Truth, mean_only: bool) -> tuple[float, ...]:

@@ -132,3 +132,11 @@ def test_means_are_compared_with_true_means_and_what_is_missing_is_counted():
     found = compare([RequestTiming(0.05, [0.025], "a"), RequestTiming(0.06, [], "b")], TRUTH, mean_only=True)
     assert found.itl.maximum == pytest.approx(0.005)
     assert found.gaps_missing == 1
+
+
+def test_a_steady_comparison_leaves_out_the_last_gaps():
+    reported = [RequestTiming(0.05, [0.02, 0.5], "a"), RequestTiming(0.06, [0.02, 0.5], "b")]
+    found = compare(reported, TRUTH, mean_only=False, steady=True)
+    assert (found.itl.count, found.gaps_missing) == (2, 0)
+    assert found.itl.maximum == pytest.approx(0)
+    assert found.rate == pytest.approx(0.045 / 0.52)
