@@ -22,11 +22,13 @@ import datetime
 import json
 import os
 import platform
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,8 @@ from benchmarks.load_client.tokenizer import write_tokenizer
 
 PROMPT_TOKENS = 32
 ERROR_LIMIT_S = 1e-3
+#: Above this share of the client's core, what else ran there is named in the table.
+FOREIGN_LIMIT = 0.05
 #: A client that sees tokens arrive this much slower than they were sent has fallen behind.
 KEEPING_UP = 0.98
 #: What sending the requests has left for the client to do is done before the first token of a rate.
@@ -214,8 +218,11 @@ def _run_once(bench: Bench, client: Client, streams: int, tokens: int, options: 
     log = folder / "server.jsonl"
     with running(bench.program, log, ["--cpu", str(bench.server_core), *options]) as server:
         load = Load(server.url, streams, PROMPT_TOKENS, tokens, bench.tokenizer, folder)
+        before = _foreign_s(bench.client_core), time.monotonic()
         problem = _confined(client.command(load), bench, folder / "client.log")
+        foreign = (_foreign_s(bench.client_core) - before[0]) / (time.monotonic() - before[1])
         truth = server.stop()
+    truth.summary["foreign_on_client_core"] = max(0.0, foreign)
     if problem is not None:
         return Outcome(None, truth.summary, problem)
     try:
@@ -266,6 +273,17 @@ def _confined(command: list[str], bench: Bench, log: Path) -> str | None:
     return f"exit status {status}: {_last_line(log)}" if status else None
 
 
+def _foreign_s(core: int) -> float:
+    """Seconds that a core has been busy with what this process has not started: only differences mean something."""
+    fields = next(
+        line for line in Path("/proc/stat").read_text().splitlines() if line.startswith(f"cpu{core} ")
+    ).split()
+    user, nice, system, _idle, _iowait, interrupts, soft, steal = map(int, fields[1:9])
+    busy = (user + nice + system + interrupts + soft + steal) / os.sysconf("SC_CLK_TCK")
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return busy - ours.ru_utime - ours.ru_stime
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -297,15 +315,16 @@ def _markdown(result: dict[str, Any]) -> str:
     ]
     rows = [(row["streams"], client, row) for client in measured for row in client["errors"]]
     lines += [_error_row(client, row) for _, client, row in sorted(rows, key=lambda r: r[0])]
-    lines += [
+    ramps = [_rate_row(client) for client in measured if client["rates"]]
+    lines += ramps and [
         "",
         f"Highest rate with {machine['rate_streams']} streams before the p99 inter-token error passes "
         f"{ERROR_LIMIT_S * 1e3:g} ms or the client falls behind.",
         "",
         "| client | tokens/s | what ended it |",
         "|---|---:|---|",
+        *ramps,
     ]
-    lines += [_rate_row(client) for client in measured if client["rates"]]
     if any(c["mean_only"] for c in measured):
         lines += ["", "(mean): it reports one inter-token time a request, the mean; its error is that of the mean."]
     lines += [f"\nNot measured: {c['name']} ({c['unavailable']})." for c in clients if "unavailable" in c]
@@ -317,7 +336,9 @@ def _error_row(client: dict[str, Any], row: dict[str, Any]) -> str:
     late = row["server"]["late_ns"]
     mean = " (mean)" if client["mean_only"] else ""
     missing = f"{found['gaps_missing']} gaps missing" if found.get("gaps_missing") else ""
-    notes = "; ".join(filter(None, ["refused: " + row["refused"] if row["refused"] else "", missing]))
+    foreign = row["server"].get("foreign_on_client_core", 0.0)
+    shared = f"other work took {foreign:.0%} of the client's core" if foreign > FOREIGN_LIMIT else ""
+    notes = "; ".join(filter(None, ["refused: " + row["refused"] if row["refused"] else "", missing, shared]))
     return (
         f"| {row['streams']} | {client['name']} | {_errors(found.get('ttft'))} | {_errors(found.get('itl'))}{mean} "
         f"| {found.get('matched', '')} | {'' if late is None else format(late['p99'] / 1e6, '.2f')} | {notes} |"
