@@ -1,0 +1,1 @@
+"""How exactly load generators time a server whose send times are known."""
