@@ -46,7 +46,8 @@ def test_results_are_strict_json_of_the_published_schema(pytester):
     test = document["tests"][0]
     assert set(test) >= {"nodeid", "verdict", "workload", "engine", "clock", "metrics", "verdicts", "requests", "warnings", "invalid"}  # fmt: skip  # noqa: E501
     assert test["requests"] == {
-        "sent": 3, "completed": 3, "failed": 0, "first_error": None, "output_tokens": 12, "token_source": "server"
+        "sent": 3, "completed": 3, "failed": 0, "first_error": None, "output_tokens": 12, "token_source": "server",
+            "time_source": "client", "chunk_tokens": "told", "errors": {},
     }  # fmt: skip
     assert set(test["verdicts"][0]) == {
         "metric", "verdict", "baseline", "current", "change", "interval", "tolerance", "minimum_detectable",

@@ -5,14 +5,19 @@ Usage: ``python -m benchmarks.load_client.clients.ours URL STREAMS PROMPT_TOKENS
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
-import importlib.util
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.load_client.clients import Load, RequestTiming
+from pytest_llmperf.engines import Offer, Request
+from pytest_llmperf.engines.openai.engine import OpenAIEngine, request_name
+from pytest_llmperf.engines.site import Site
+from pytest_llmperf.engines.spec import choose, specify
+from pytest_llmperf.metrics import request_chunk_gaps, request_ttft
 
 __all__ = ["Ours", "measure_ours"]
 
@@ -20,16 +25,27 @@ _RESULT = "ours.json"
 
 
 def measure_ours(url: str, streams: int, output_tokens: int, prompt_tokens: int = 32) -> list[RequestTiming]:
-    """Offer ``streams`` requests at once and return what pytest-llmperf makes of each.
+    """Offer ``streams`` requests at once, as a test with ``batch=streams`` does, after one small warm-up."""
+    return asyncio.run(_measure(url, streams, output_tokens, prompt_tokens))
 
-    To be filled in with ``pytest_llmperf.engines.openai.engine.OpenAIEngine``: open it, let it carry a batch, and turn
-    each ``RequestTrace`` into ``RequestTiming(received_ns[0] - due_ns, gaps of received_ns)``, in seconds, with the
-    request id that was sent, so that requests are matched one by one.
 
-    Raises:
-        NotImplementedError: as long as it is not filled in.
-    """
-    raise NotImplementedError(f"not wired: {url}, {streams} streams, {prompt_tokens} + {output_tokens} tokens")
+async def _measure(url: str, streams: int, output_tokens: int, prompt_tokens: int) -> list[RequestTiming]:
+    spec = specify(choose(f"{url},calibrate=false,workers=1", gpus=[], gate_needs_gpu=False), None, {})
+    engine = OpenAIEngine(spec, Site())
+    try:
+        await engine.open()
+        requests = [
+            Request(f"{n}", tuple(range(1000 + n, 1000 + n + prompt_tokens)), output_tokens) for n in range(streams)
+        ]
+        await engine.prepare(requests, streams)
+        traces = await engine.carry(Offer(tuple(requests)))
+        return [
+            RequestTiming(request_ttft(t), list(request_chunk_gaps(t)), request_name(r.request_id))
+            for r, t in zip(requests, traces, strict=True)
+            if t.error is None
+        ]
+    finally:
+        await engine.close()
 
 
 @dataclass(frozen=True)
@@ -40,12 +56,8 @@ class Ours:
     mean_only: bool = False
 
     def unavailable(self) -> str | None:
-        """Why it cannot be measured here, or ``None``."""
-        try:
-            found = importlib.util.find_spec("pytest_llmperf.engines.openai.engine")
-        except ModuleNotFoundError:
-            found = None
-        return "pytest_llmperf.engines.openai is not there" if found is None else None
+        """Nothing: it is the package that this file belongs to."""
+        return None
 
     def version(self) -> str:
         """As the package says, or that it runs from the source tree."""

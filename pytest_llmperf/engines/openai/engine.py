@@ -33,7 +33,7 @@ from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest, special_tokens
 from pytest_llmperf.trace import RequestTrace
 
-__all__ = ["OpenAIEngine"]
+__all__ = ["OpenAIEngine", "request_name"]
 
 #: A worker this busy gets company before the next load, if there are processors for it.
 _BUSY = 0.5
@@ -212,12 +212,11 @@ class OpenAIEngine:
 
     def _message(self, dialect: Dialect, request: Request) -> bytes:
         body = dialect.body(self._served.id, request.prompt, request.output_len, request.sampling)
-        name = hashlib.sha256(request.request_id.encode("utf-8", "backslashreplace")).hexdigest()[:24]
         headers = {
             **self._headers,
             "Accept": "text/event-stream",
             "Content-Type": "application/json",
-            "X-Request-Id": name,
+            "X-Request-Id": request_name(request.request_id),
             "Content-Length": str(len(body)),
         }
         lines = "".join(f"{key}: {value}\r\n" for key, value in headers.items())
@@ -319,6 +318,11 @@ class OpenAIEngine:
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.close()
+
+
+def request_name(request_id: str) -> str:
+    """What a server is told in ``X-Request-Id``: any test id, as a header can hold it."""
+    return hashlib.sha256(request_id.encode("utf-8", "backslashreplace")).hexdigest()[:24]
 
 
 def _dtype(config: Mapping[str, Any] | None) -> str:
