@@ -91,5 +91,5 @@ def beyond_floor(
         None,
         (),
         None,
-        f"{summary.value * 1e6:.1f} us is within the client's own error on this machine ({floor * 1e6:.1f} us)",
+        f"{summary.value * 1e6:.1f} µs is within the client's own error on this machine ({floor * 1e6:.1f} µs)",
     )

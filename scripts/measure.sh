@@ -8,7 +8,7 @@ set -euo pipefail
 # time of a handful of scheduling delays: it may take three times as long before anything is said.
 tolerance=$'llmperf_tolerance=50%\nttft: 200%'
 baselines=${LLMPERF_BASELINES:-reports/cpu/baselines}
-suite=(suites --llmperf-engine=vllm,enforce_eager=true -o "$tolerance" --benchmark-disable)
+suite=(suites/test_phases.py --llmperf-engine=vllm,enforce_eager=true -o "$tolerance" --benchmark-disable)
 suite+=("--llmperf-baselines=$baselines")
 export HF_HUB_OFFLINE=1
 

@@ -129,7 +129,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stagger-us", type=int, default=0, help="spread the streams' schedules, see the server")
     parser.add_argument(
         "--rates", type=_integers,
-        default=[1000, 2000, 4000, 8000, 12000, 16000, 24000, 32000, 48000, 64000, 96000],
+        default=[1000, 2000, 4000, 8000, 12000, 16000, 24000, 32000, 48000, 64000, 96000, 128000, 192000],
         help="tokens a second, ascending; 0 for none",
     )  # fmt: skip
     parser.add_argument("--rate-streams", type=int, default=256)

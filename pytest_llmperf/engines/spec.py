@@ -86,7 +86,8 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
         key = key.strip().replace("-", "_")
         if not equals or not key.isidentifier():
             raise OptionError(
-                f"--llmperf-engine: {part.strip()!r} is no key=value argument.", remedy=f"Write {name},key=value."
+                f"--llmperf-engine: {part.strip()!r} is no key=value argument.",
+                remedy=f"Write {name if name in NAMES else 'URL'},key=value.",
             )
         if key in arguments:
             raise OptionError(f"--llmperf-engine: the argument {key} is given twice.")
@@ -159,7 +160,11 @@ def choose(text: str, *, gpus: Sequence[str], gate_needs_gpu: bool) -> EngineCho
 
         settings_of(treatment)
         return EngineChoice(Address.parse(name).shown, "url", treatment, "as asked", url=name)
-    raise OptionError(f"--llmperf-engine: there is no engine {name!r}.", remedy=f"Use one of: {', '.join(NAMES)}.")
+    from pytest_llmperf.engines.openai.address import redacted
+
+    raise OptionError(
+        f"--llmperf-engine: there is no engine {redacted(name)!r}.", remedy=f"Use one of: {', '.join(NAMES)}."
+    )
 
 
 def _installed_platform(name: str, gpus: Sequence[str]) -> str:

@@ -107,13 +107,14 @@ class Recorder:
 
     def _run(self) -> dict[str, Any]:
         from pytest_llmperf import __version__
+        from pytest_llmperf.engines.openai.address import redacted
         from pytest_llmperf.machine import repository
 
         commit, dirty = repository(self._config.rootpath)
         return {
             "id": self.run_id,
             "started_at": self._started_at,
-            "command": shlex.join(["pytest", *map(str, self._config.invocation_params.args)]),
+            "command": redacted(shlex.join(["pytest", *map(str, self._config.invocation_params.args)])),
             "commit": commit,
             "dirty": dirty,
             "plugin_version": __version__,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,12 @@ def render(results: Results, template: Path | None = None) -> str:
     counts = {verdict: n for verdict in WORST_FIRST if (n := sum(t.verdict == verdict for t in tests))}
     try:
         return environment.get_template(name).render(
-            results=results, tests=tests, counts=counts, gated=_gated, first_line=_first_line(tests)
+            results=results,
+            tests=tests,
+            counts=counts,
+            gated=_gated,
+            of_launch=_of_launch,
+            first_line=_first_line(tests),
         )
     except jinja2.TemplateNotFound:
         raise ResultsError(f"The report template {folder / name} does not exist.") from None
@@ -60,6 +66,14 @@ def _strip(metric: MetricValue, verdict: VerdictRecord | None) -> Any:
 
 def _gated(test: TestRecord, metric: str) -> VerdictRecord | None:
     return next((v for v in test.verdicts if v.metric == metric), None)
+
+
+def _of_launch(test: TestRecord, metric: str, launch: int) -> str:
+    """A metric's value in one launch: the median over its repeats."""
+    found = test.metrics.get(metric)
+    if found is None or launch >= len(found.launches):
+        return "-"
+    return format_value(statistics.median(found.launches[launch]), found.unit)
 
 
 def _first_line(tests: list[TestRecord]) -> str:

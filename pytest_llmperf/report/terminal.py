@@ -45,12 +45,56 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
             text += f"; TPOT ours/engine's {min(ratios):.4f} to {max(ratios):.4f}"
         for part in _wrapped(text, width):
             yield part, {}
+    for sentence in _accounts(results):
+        for part in _wrapped(sentence, width):
+            yield part, {}
     warned = [(_short(test), warning) for test in results.tests for warning in test.warnings]
     for name, warning in warned[:_WARNINGS]:
         for part in _wrapped(f"{name}: {warning}", width):
             yield part, {"yellow": True}
     if len(warned) > _WARNINGS:
         yield f"{len(warned) - _WARNINGS} more warnings are in the report", {"yellow": True}
+
+
+def _accounts(results: Results) -> list[str]:
+    """What the client of a server says of itself, and the server of itself beside what we measured."""
+    clients = [client for test in results.tests for client in test.client]
+    if not clients:
+        return []
+    sources = sorted({t.requests.time_source for t in results.tests if t.requests and t.requests.time_source})
+    late = format_value(max(c.lateness_p99 for c in clients), "s")
+    client = (
+        f"client: {max(c.workers for c in clients)} worker(s), times from {' and '.join(sources) or 'nothing'}, sent "
+        f"at most {late} late (p99), up to {max(c.upper_bounds for c in clients):.1%} of chunk times are upper bounds"
+    )
+    if calibration := clients[-1].calibration:
+        more = "up to" if calibration.rate_is_limit else "at least"
+        first, gaps = (format_value(value, "s") for value in (calibration.first_p99, calibration.gap_p99))
+        client += (
+            f"; on a loopback server it erred by {first} (TTFT, p99) and {gaps} (gaps, p99), {more} "
+            f"{calibration.chunk_rate:,.0f} chunks/s a worker"
+        )
+    told = [test for test in results.tests if test.server and test.server[-1].reason is None]
+    return [client, *(f"{_short(test)} by the server's metrics: {_server(test)}" for test in told)]
+
+
+def _server(test: TestRecord) -> str:
+    server = test.server[-1]
+    shown = [
+        ("TTFT", server.ttft_mean, "s"),
+        ("TPOT", server.tpot_mean, "s"),
+        ("queue", server.queue_time_mean, "s"),
+    ]
+    parts = [f"{name} {format_value(value, unit)}" for name, value, unit in shown if value is not None]
+    if parts:
+        parts[-1] += " (means)"
+    if server.preemptions is not None:
+        parts.append(f"{server.preemptions} preemptions")
+    if server.prefix_cache_hit_rate is not None:
+        parts.append(f"prefix cache hits {server.prefix_cache_hit_rate:.1%}")
+    if server.most_running is not None:
+        parts.append(f"running/waiting at most {server.most_running}/{server.most_waiting or 0}")
+    return ", ".join(parts) or "nothing told"
 
 
 def _line(test: TestRecord, name_width: int, width: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import re
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -11,11 +12,23 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pytest_llmperf.errors import EngineError, OptionError
 
-__all__ = ["Address", "Secrets", "resolve", "tls_context"]
+__all__ = ["Address", "Secrets", "redacted", "resolve", "tls_context"]
 
 #: Shorter strings are no secret worth the name, and hiding them would tear ordinary words.
 _SHORTEST_SECRET = 4
 _ENDPOINTS = {"/chat/completions": "chat", "/completions": "completions"}
+
+
+#: In any text: user and password of a URL, its query, and what looks like a key given as an argument.
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@")
+_QUERY = re.compile(r"(://[^?\s]+\?)[^\s'\"]+")
+_KEYS = re.compile(r"(?i)\b(api_?key|key|token|authorization|password|secret)=[^,&\s'\"]+")
+
+
+def redacted(text: str) -> str:
+    """A command line, or another text that may hold a server's URL, without what nobody else may read."""
+    text = _QUERY.sub(r"\1***", _CREDENTIALS.sub("***@", text))
+    return _KEYS.sub(r"\1=***", text)
 
 
 @dataclass(frozen=True)
