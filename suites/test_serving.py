@@ -27,7 +27,7 @@ def test_open_loop(llmperf):
 
 @pytest.mark.llmperf(tolerance={"max_rate": "10%"})
 def test_highest_rate(llmperf):
-    llmperf.check_max_rate(SERVING, low=0.5, high=512)
+    llmperf.check_max_rate(SERVING, low=2, high=256, precision=0.1)
 
 
 @pytest.mark.sweep

@@ -19,7 +19,7 @@ from pytest_llmperf.metrics.latency import (
     request_ttft,
 )
 from pytest_llmperf.metrics.roof import Roof, roof_of
-from pytest_llmperf.metrics.throughput import attainment, meets_slo, window
+from pytest_llmperf.metrics.throughput import attainment, backlog, meets_slo, window
 from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome, Sampled, Summary
 from pytest_llmperf.trace import RepeatTrace
 
@@ -32,6 +32,7 @@ __all__ = [
     "Roof",
     "Summary",
     "attainment",
+    "backlog",
     "measure",
     "meets_slo",
     "percentile",

@@ -9,7 +9,7 @@ from pytest_llmperf.metrics.latency import request_e2e_latency, request_itl, req
 from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome
 from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
-__all__ = ["METRICS", "attainment", "meets_slo", "per_second", "tokens_within", "window"]
+__all__ = ["METRICS", "attainment", "backlog", "meets_slo", "per_second", "tokens_within", "window"]
 
 
 def window(repeat: RepeatTrace) -> tuple[int, int]:
@@ -82,19 +82,34 @@ def meets_slo(request: RequestTrace, slo: Mapping[str, float]) -> bool:
 
 
 def attainment(repeats: Iterable[RepeatTrace], slo: Mapping[str, float]) -> float:
-    """The share of requests that completed and met every SLO, of those that were due while the load was at its plateau.
+    """The share of requests that met every SLO, of those that were due while the load was at its plateau.
 
-    Requests that failed count as not met. Without a plateau all requests are counted.
+    Requests that failed count as not met, whenever they were due. Without a plateau all requests are counted.
     """
     met = due = 0
     for repeat in repeats:
         counted = repeat.requests
         if repeat.completed:
             start, end = window(repeat)
-            counted = tuple(r for r in repeat.requests if start < r.due_ns <= end) or repeat.requests
+            counted = tuple(r for r in repeat.requests if not r.completed or start < r.due_ns <= end)
         due += len(counted)
         met += sum(r.completed and meets_slo(r, slo) for r in counted)
     return met / due if due else 0.0
+
+
+def backlog(repeats: Iterable[RepeatTrace]) -> tuple[int, int]:
+    """How many requests were due in the second half of the time in which requests came, and how many ended in it.
+
+    A server that keeps up ends as many as come, whatever its latency is; one that does not piles them up, and an offer
+    of a few seconds may be over before the pile shows in any latency.
+    """
+    due = ended = 0
+    for repeat in repeats:
+        last = max(r.due_ns for r in repeat.requests)
+        middle = (min(r.due_ns for r in repeat.requests) + last) // 2
+        due += sum(middle < r.due_ns <= last for r in repeat.requests)
+        ended += sum(middle < r.last_ns <= last for r in repeat.completed)
+    return due, ended
 
 
 def _goodput(repeat: RepeatTrace, context: Context) -> Outcome:
@@ -115,7 +130,7 @@ METRICS = (
     Metric("request_throughput", "1/s", "higher", "requests completed / window", _SOURCE, _request_throughput),
     Metric("goodput", "1/s", "higher", "requests that met every SLO / window", _SOURCE, _goodput),
     Metric(
-        "max_rate", "1/s", "higher", "highest request rate at which the asked share of requests met every SLO",
+        "max_rate", "1/s", "higher", "highest request rate kept up with, the asked share of requests meeting every SLO",
         "a search over open loops at rising rates", _max_rate,
     ),
 )  # fmt: skip

@@ -247,6 +247,7 @@ class Trial(_Model):
     launch: int
     rate: Number
     attained: Number = Field(description="share of the requests that met every SLO")
+    kept_up: Number = Field(description="requests ended / requests due in the second half of the offer")
     met: bool
 
 

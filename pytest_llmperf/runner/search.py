@@ -1,9 +1,10 @@
 """The highest rate at which a service still meets its objectives.
 
-A trial offers the workload at one rate and asks which share of the requests met every SLO. The rate is doubled until a
-trial fails, then the gap between the best rate that passed and the worst that failed is halved (on the log scale)
-until it is narrow enough. What passes at a rate passes, but for noise, at every lower one; that is what the search
-relies on.
+A trial offers the workload at one rate and asks which share of the requests met every SLO, and whether the server ended
+as many requests as came: one that does not is beyond its capacity, however well the first seconds went. The rate is
+doubled until a trial fails, then the gap between the best rate that passed and the worst that failed is halved (on the
+log scale) until it is narrow enough. What passes at a rate passes, but for noise, at every lower one; that is what the
+search relies on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_llmperf.errors import WorkloadError
-from pytest_llmperf.metrics import attainment
+from pytest_llmperf.metrics import attainment, backlog
 from pytest_llmperf.runner.launch import Launch
 from pytest_llmperf.workload import Workload
 
@@ -23,6 +24,8 @@ __all__ = ["RatePlan", "RateSearch", "Trial", "search_rate"]
 #: A share taken of fewer requests says little, and of fewer than this nothing.
 _FEWEST_REQUESTS = 20
 _MOST_TRIALS = 40
+#: A server that ends less than this share of what comes does not keep up.
+_KEPT_UP = 0.9
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,13 @@ class Trial:
     Attributes:
         rate: Requests per second offered.
         attained: Share of them that met every SLO.
-        met: Whether that was enough.
+        kept_up: Requests ended over requests due in the second half of the offer.
+        met: Whether enough of them did, and the server kept up.
     """
 
     rate: float
     attained: float
+    kept_up: float
     met: bool
 
 
@@ -125,8 +130,7 @@ def search_rate(workload: Workload, plan: RatePlan, measure: Callable[[Workload]
         work = plan.workload(workload, rate)
         launch = measure(work if not trials else replace(work, warmup=0))
         lowest = lowest or launch
-        attained = attainment(launch.repeats, workload.slo)
-        trial = Trial(rate, attained, attained >= plan.attainment)
+        trial = _judged(rate, launch, workload, plan)
         trials.append(trial)
         if launch.invalid is not None:
             return RateSearch(None, tuple(trials), launch)
@@ -139,6 +143,14 @@ def search_rate(workload: Workload, plan: RatePlan, measure: Callable[[Workload]
         assert lowest is not None
         return RateSearch(None, tuple(trials), lowest)
     return RateSearch(best[0], tuple(trials), best[1])
+
+
+def _judged(rate: float, launch: Launch, workload: Workload, plan: RatePlan) -> Trial:
+    attained = attainment(launch.repeats, workload.slo)
+    due, ended = backlog(launch.repeats)
+    # Arrivals come at random: that so many fewer ended has to be more than their chance.
+    piles_up = ended < _KEPT_UP * due and due - ended > 3 * math.sqrt(due)
+    return Trial(rate, attained, ended / due if due else 1.0, attained >= plan.attainment and not piles_up)
 
 
 def _next_rate(plan: RatePlan, passed: float | None, failed: float | None) -> float | None:
