@@ -311,6 +311,8 @@ class LoadClient:
             exchange.reads.append(data)
             if connection.answer_end.look(exchange, data):
                 self._complete(connection, exchange)
+            elif connection.ended:
+                self._closed(connection, exchange)
 
     def _other_event(self, connection: Connection, mask: int) -> bool:
         """Deal with everything but the bytes of an answer; whether such bytes are there as well."""

@@ -158,8 +158,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_incoming", "_outgoing", "_pending", "_recvmsg", "_tls", "answer_end", "exchange", "fd", "opened_ns", "ready",
-        "send_error", "served", "sock", "writing",
+        "_incoming", "_outgoing", "_pending", "_recvmsg", "_tls", "answer_end", "ended", "exchange", "fd", "opened_ns",
+        "ready", "send_error", "served", "sock", "writing",
     )  # fmt: skip
 
     def __init__(
@@ -172,6 +172,7 @@ class Connection:
         self.served = 0
         self.exchange: Exchange | None = None
         self.send_error: OSError | None = None
+        self.ended = False  # TLS says so; the TCP connection may stay
         self.opened_ns = now_ns
         self.answer_end = _AnswerEnd()
         self._pending: memoryview = memoryview(b"")
@@ -267,7 +268,7 @@ class Connection:
         return self._decrypt(self._tls, data), ancillary
 
     def keeps_still(self) -> bool:
-        """Whether what came on a connection without a request was TLS's own: its session tickets come when they like."""
+        """Whether what came without a request was TLS's own: it sends session tickets when it likes."""
         if self._tls is None:
             return False
         try:
@@ -284,6 +285,7 @@ class Connection:
         try:
             while piece := tls.read(_READ):
                 plain.append(piece)
+            self.ended = True
         except ssl.SSLWantReadError:
             return b"".join(plain) or None  # half a record, or a session ticket
         except ssl.SSLError:

@@ -41,10 +41,8 @@ def request(body=b"{}", path="/v1/completions") -> bytes:
 
 
 def opening(player, **fields) -> Open:
-    return Open(
-        player.family, player.where, f"player:{player.port}",
-        **{"realtime": False, "connect_timeout_ns": 20_000 * MS, **fields},
-    )  # fmt: skip
+    there = {"family": player.family, "where": player.where, "name": f"player:{player.port}"}
+    return Open(**{**there, "realtime": False, "connect_timeout_ns": 20_000 * MS, **fields})
 
 
 class InThread:
