@@ -34,6 +34,7 @@ class Workers:
     def __init__(self, opening: Open, count: int) -> None:
         self._opening = opening
         self._processes: list[PipedProcess] = []
+        self._messages: Mapping[int, bytes] = {}
         self._owner: dict[int, int] = {}
         self._active = count
         self.count = count
@@ -50,6 +51,7 @@ class Workers:
 
     async def prepare(self, messages: Mapping[int, bytes], at_once: int | None) -> int:
         """Hand out requests and open connections; returns how many connections stand by."""
+        self._messages = messages
         shares: list[dict[int, bytes]] = [{} for _ in self._processes]
         wanted = min(len(messages), at_once or _STANDING_BY)
         self._active = max(1, min(self.count, wanted))
@@ -63,6 +65,9 @@ class Workers:
         self, numbers: Sequence[int], due_ns: Sequence[int] | None, lanes: int | None, read_timeout_ns: int
     ) -> list[Answer]:
         """Carry prepared requests; returns their answers in the order of ``numbers``."""
+        if lanes is not None and lanes < self._active:
+            # A worker without a lane would never send its share.
+            await self.prepare(self._messages, lanes)
         start = time.monotonic_ns() + _LEAD_NS
         orders = []
         for worker in range(self._active):
@@ -76,12 +81,22 @@ class Workers:
         return [answers[number] for number in numbers]
 
     async def _all(self, orders: Sequence[Any]) -> list[Any]:
+        if not self._processes:
+            raise EngineError("The load client has ended, because a load was broken off.")
+        # The order may be for the first few only.
+        asking = [
+            asyncio.ensure_future(_ask(process, order)) for process, order in zip(self._processes, orders, strict=False)
+        ]
         try:
-            # The order may be for the first few only.
-            return await asyncio.gather(*[_ask(p, order) for p, order in zip(self._processes, orders, strict=False)])
+            return await asyncio.gather(*asking)
         except BaseException:
-            # One that failed, or Ctrl-C: the others must not go on sending.
-            self.close()
+            # One that failed, or Ctrl-C: the others must not go on sending, and nobody waits for them on closed pipes.
+            for one in asking:
+                one.cancel()
+            try:
+                await asyncio.wait(asking)
+            finally:
+                self.close()
             raise
 
     def close(self) -> None:
