@@ -52,7 +52,7 @@ class Workers:
     async def prepare(self, messages: Mapping[int, bytes], at_once: int | None) -> int:
         """Hand out requests and open connections; returns how many connections stand by."""
         self._messages = messages
-        shares: list[dict[int, bytes]] = [{} for _ in self._processes]
+        shares: list[dict[int, bytes]] = [{} for _ in range(self.count)]
         wanted = min(len(messages), at_once or _STANDING_BY)
         self._active = max(1, min(self.count, wanted))
         self._owner = {number: place % self._active for place, number in enumerate(messages)}
