@@ -44,9 +44,10 @@ class Inquiry:
             )
         else:
             connection = http.client.HTTPConnection(address.host, address.port, timeout=self.timeout)
+        expired = threading.Event()
         try:
             connection.connect()
-            hang_up = _after(self.timeout, connection.sock)
+            hang_up = _after(self.timeout, connection.sock, expired)
         except (OSError, ValueError):
             return None
         try:
@@ -54,7 +55,9 @@ class Inquiry:
             answer = connection.getresponse()
             if answer.status != http.HTTPStatus.OK:
                 return None
-            return answer.read(_LARGEST).decode("utf-8", "replace")
+            text = answer.read(_LARGEST).decode("utf-8", "replace")
+            # What was cut off, by the server or here, is no answer.
+            return None if answer.length or expired.is_set() else text
         except (OSError, http.client.HTTPException, ValueError):
             return None
         finally:
@@ -70,10 +73,11 @@ class Inquiry:
             return None
 
 
-def _after(seconds: float, sock: socket.socket) -> threading.Timer:
+def _after(seconds: float, sock: socket.socket, expired: threading.Event) -> threading.Timer:
     """Ends the connection after so long: a socket's own timeout begins anew with every byte."""
 
     def end() -> None:
+        expired.set()
         with suppress(OSError):
             socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which another thread is using
 

@@ -171,11 +171,13 @@ asyncio.run(main(int(sys.argv[1])))
 """
 
 
-def test_a_parent_that_is_killed_takes_all_along():
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_parent_that_ends_takes_all_along(how):
     with Player(lambda _: Reply((), "hang")) as player:
         parent = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(PARENT), str(player.port)],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         )
         try:
@@ -183,10 +185,11 @@ def test_a_parent_that_is_killed_takes_all_along():
             player.wait(lambda p: len(p.asked) == 4)
             pids = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
             assert len(pids) == 3
+            parent.send_signal(how)
+            parent.wait(GUARD_S)
         finally:
             parent.kill()
-            parent.wait()
-            parent.stdout.close()
+            parent.communicate()
         player.wait(lambda p: p.gone == p.accepted)
         gone(pids)
 
