@@ -58,7 +58,8 @@ class Workers:
         self._owner = {number: place % self._active for place, number in enumerate(messages)}
         for number, message in messages.items():
             shares[self._owner[number]][number] = message
-        replies: list[Prepared] = await self._all([Prepare(s, -(-wanted // self._active)) for s in shares])
+        orders = [Prepare(share, self._part(wanted, worker)) for worker, share in enumerate(shares)]
+        replies: list[Prepared] = await self._all(orders)
         return sum(reply.connections for reply in replies)
 
     async def carry(
@@ -72,13 +73,17 @@ class Workers:
         orders = []
         for worker in range(self._active):
             mine = [place for place, number in enumerate(numbers) if self._owner[number] == worker]
-            share = None if lanes is None else lanes // self._active + (worker < lanes % self._active)
+            share = None if lanes is None else self._part(lanes, worker)
             due = None if due_ns is None else tuple(due_ns[place] for place in mine)
             orders.append(Carry(tuple(numbers[p] for p in mine), due, start, share, read_timeout_ns))
         replies: list[Carried] = await self._all(orders)
         self.statistics += [reply.statistics for reply in replies]
         answers = {answer.number: answer for reply in replies for answer in reply.answers}
         return [answers[number] for number in numbers]
+
+    def _part(self, whole: int, worker: int) -> int:
+        """A worker's part of a number of lanes or connections; those that have nothing to send get none."""
+        return whole // self._active + (worker < whole % self._active) if worker < self._active else 0
 
     async def _all(self, orders: Sequence[Any]) -> list[Any]:
         if not self._processes:

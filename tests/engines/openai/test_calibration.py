@@ -16,6 +16,7 @@ from pytest_llmperf.engines.openai.processes import PipedProcess
 from pytest_llmperf.engines.openai.settings import Settings
 from pytest_llmperf.engines.openai.worker import Answer
 from pytest_llmperf.engines.site import Site
+from pytest_llmperf.errors import EngineError
 
 from .loads import MS, request
 from .player import GUARD_S
@@ -85,6 +86,13 @@ def test_the_highest_rate_that_was_taken(monkeypatch, errors, expected):
     monkeypatch.setattr(calibration, "_TOLERABLE_S", 1)
     monkeypatch.setattr(calibration, "_try_rate", try_rate)
     assert asyncio.run(calibration._ceiling(None, None)) == expected
+
+
+def test_nothing_measured_is_no_figure(monkeypatch):
+    monkeypatch.setattr(calibration, "_errors", lambda *_: ([], []))
+    with pytest.raises(EngineError, match=r"could measure nothing .*calibrate=false"):
+        asyncio.run(calibration.calibrate_once(Site(), Settings(realtime=False)))
+    assert psutil.Process().children() == []
 
 
 def test_errors_are_measured_minus_true():

@@ -64,7 +64,19 @@ def test_several_workers_share_a_load_and_its_lanes():
     assert [a.decoded.error for a in answers] == [None] * 24
     assert sorted(int(a.body) for a in player.asked) == list(range(24))
     assert player.peak <= 5
+    assert player.accepted == 5
     assert children() == []
+
+
+def test_workers_without_a_share_open_no_connection():
+    async def work(workers):
+        assert await workers.prepare(numbered(3), 1) == 1
+        return await workers.carry([0, 1, 2], None, 1, 20_000 * MS)
+
+    with Player(good) as player:
+        answers = asyncio.run(with_workers(player, 3, work))
+    assert [a.decoded.error for a in answers] == [None] * 3
+    assert player.accepted == 1
 
 
 def test_due_times_hold_across_workers_and_parts_of_a_load():
