@@ -73,7 +73,7 @@ async def _calibrate(settings: Settings) -> Calibration:
         if not first or not gaps:
             raise EngineError(
                 "The load client could measure nothing of its own loopback server, on a machine as busy as this one.",
-                remedy="Try again when less runs beside it, or leave it out with --llmperf-engine NAME,calibrate=false.",
+                remedy="Try again when less runs beside it, or do without: --llmperf-engine NAME,calibrate=false.",
             )
         rate, is_limit = await _ceiling(server, workers)
         return Calibration(
