@@ -70,8 +70,8 @@ def test_answers_come_through_tls(tls, trust, ms):
     for answer in answers:
         assert (answer.decoded.text, answer.decoded.error) == (" a b", None)
     assert player.accepted == 2
-    for asked, answer in zip(player.asked[:1], answers[:1], strict=True):
-        assert answer.decoded.received_ns[0] >= asked.sent[1] - CLOCKS_NS
+    earliest = min(asked.sent[1] for asked in player.asked)
+    assert all(answer.decoded.received_ns[0] >= earliest - CLOCKS_NS for answer in answers)
 
 
 def test_connections_that_stand_by_survive_session_tickets(tls, trust):
