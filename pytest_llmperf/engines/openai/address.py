@@ -8,7 +8,7 @@ import re
 import socket
 import ssl
 from dataclasses import dataclass, field
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, unquote_plus, urlsplit
 
 from pytest_llmperf.errors import EngineError, OptionError
 
@@ -16,6 +16,8 @@ __all__ = ["Address", "Secrets", "redacted", "resolve", "tls_context"]
 
 #: Shorter strings are no secret worth the name, and hiding them would tear ordinary words.
 _SHORTEST_SECRET = 4
+#: So much of the beginning of a longer one is no accident.
+_TELLING = 8
 _ENDPOINTS = {"/chat/completions": "chat", "/completions": "completions"}
 
 
@@ -35,14 +37,27 @@ def redacted(text: str) -> str:
 class Secrets:
     """Strings that must not appear in any output."""
 
-    values: tuple[str, ...] = ()
+    values: tuple[str, ...] = field(default=(), repr=False)
 
     def hide(self, text: str) -> str:
-        """``text`` with every secret replaced."""
+        """``text`` with every secret replaced, also where the end of one was cut off."""
         for secret in sorted({v for s in self.values for v in (s, quote(s, safe=""))}, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, "***")
+                text = _without(secret, text)
         return text
+
+
+def _without(secret: str, text: str) -> str:
+    kept: list[str] = []
+    at = 0
+    while (found := text.find(secret[:_TELLING], at)) >= 0:
+        kept += (text[at:found], "***")
+        at = found
+        for ours, theirs in zip(secret, text[found:], strict=False):
+            if ours != theirs:
+                break
+            at += 1
+    return "".join(kept) + text[at:]
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class Address:
     base: str
     root: str
     endpoint: str | None
-    query: str = ""
+    query: str = field(default="", repr=False)
     authorization: str | None = field(default=None, repr=False)
     secrets: Secrets = field(default=Secrets(), repr=False)
 
@@ -81,10 +96,13 @@ class Address:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:
+        except ValueError:  # whose words hold parts of the URL, which may be a password's with a slash in it
             raise OptionError(
-                f"--llmperf-engine: the URL is not valid ({str(error)[:80]}).", remedy="Write http://host:port."
+                "--llmperf-engine: the URL is not valid: its host or port.",
+                remedy="Write http://host:port, with every special character of a password percent-encoded.",
             ) from None
+        if port == 0:
+            raise OptionError("--llmperf-engine: the URL's port is 0.", remedy="Write http://host:port.")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise OptionError("--llmperf-engine: the URL names no host.", remedy="Write http://host:port.")
         if any(ord(c) <= 32 or ord(c) > 126 for c in url):
@@ -99,8 +117,13 @@ class Address:
                 path, endpoint = path.removesuffix(ending), name
                 break
         root = path.removesuffix("/v1")
-        secrets = [unquote(v) for v in (parts.username, parts.password) if v]
-        secrets += [value for pair in parts.query.split("&") if (value := pair.partition("=")[2])]
+        basic = _basic(parts.username, parts.password)
+        secrets = [v for v in (parts.username, parts.password, (basic or "").removeprefix("Basic ")) if v]
+        for pair in parts.query.split("&"):
+            name, equals, value = pair.partition("=")
+            secrets.append(value if equals else name)
+        # A server may tell them as it was told, or as it understood.
+        secrets += [read(v) for v in secrets for read in (unquote, unquote_plus)]
         return cls(
             tls=parts.scheme == "https",
             host=parts.hostname,
@@ -109,8 +132,8 @@ class Address:
             root=root,
             endpoint=endpoint,
             query=f"?{parts.query}" if parts.query else "",
-            authorization=_basic(parts.username, parts.password),
-            secrets=Secrets(tuple(secrets)),
+            authorization=basic,
+            secrets=Secrets(tuple(dict.fromkeys(secrets))),
         )
 
     @property
@@ -152,9 +175,10 @@ def resolve(address: Address, *, timeout: float) -> tuple[int, tuple[object, ...
     """
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: a label that is empty, or longer than a label can be
+        why = getattr(error, "strerror", None) or "it is no valid name"
         raise EngineError(
-            f"The server's name {address.host} does not resolve ({error.strerror or error}).",
+            f"The server's name {address.host} does not resolve ({why}).",
             remedy="Check the URL given to --llmperf-engine.",
         ) from None
     reasons = []

@@ -71,11 +71,6 @@ class Books:
             if one.wall_ns > 0:
                 self._share = max(self._share, one.cpu_ns / one.wall_ns)
 
-    @property
-    def processor_share(self) -> float:
-        """Of the busiest worker so far."""
-        return self._share
-
     def client_side(self, workers: int, calibration: Calibration | None) -> ClientSide | None:
         """The account; ``None`` when nothing was carried."""
         if not self._lateness:

@@ -20,6 +20,7 @@ from pytest_llmperf.engines.openai.settings import Settings
 from pytest_llmperf.engines.openai.worker import Answer, Open
 from pytest_llmperf.engines.openai.workers import Workers
 from pytest_llmperf.engines.site import Site
+from pytest_llmperf.errors import EngineError
 
 __all__ = ["calibrate_once"]
 
@@ -44,7 +45,7 @@ async def calibrate_once(site: Site, settings: Settings) -> Calibration | None:
         ``None`` when the settings ask for none.
 
     Raises:
-        EngineError: a process of the calibration ended.
+        EngineError: a process of the calibration ended, or nothing could be measured.
     """
     if not settings.calibrate:
         return None
@@ -69,6 +70,11 @@ async def _calibrate(settings: Settings) -> Calibration:
         await workers.start()
         await _play(server, workers, replace(_PACED, chunks=3))  # warms both up
         first, gaps = _errors(*await _play(server, workers, _PACED))
+        if not first or not gaps:
+            raise EngineError(
+                "The load client could measure nothing of its own loopback server, on a machine as busy as this one.",
+                remedy="Try again when less runs beside it, or do without: --llmperf-engine NAME,calibrate=false.",
+            )
         rate, is_limit = await _ceiling(server, workers)
         return Calibration(
             streams=_STREAMS,

@@ -99,6 +99,7 @@ class LoadClient:
         self._in_flight: dict[int, Exchange] = {}
         self._by_exchange: dict[int, Connection] = {}
         self._spare_failed = False
+        self._server_closes = False
         self._timeout_ns = 0
         self.clocks = ClockMap()
         # The kernel stamps segments only while some socket asks for it, and takes a moment to begin.
@@ -236,7 +237,10 @@ class LoadClient:
                 self._submit(upcoming.popleft())
                 submitted += 1
             if upcoming and submitted:
-                self._keep_spares(len(upcoming))
+                # Where connections are used again, lanes need no more of them than there are lanes: a server that
+                # gives each a thread may have none left for another.
+                free = lanes - len(self._in_flight) if load.lanes is not None and not self._server_closes else _SPARE
+                self._keep_spares(min(free, _SPARE, len(upcoming)))
             self._handle(self._wait(wake))
         self.clocks.sample()
 
@@ -251,7 +255,7 @@ class LoadClient:
 
     def _submit(self, exchange: Exchange) -> None:
         self._in_flight[exchange.number] = exchange
-        exchange.submitted_ns = time.monotonic_ns()
+        exchange.submitted_ns = exchange.moved_ns = time.monotonic_ns()
         if exchange.due_ns is None:
             exchange.due_ns = exchange.submitted_ns
         if self._idle:
@@ -262,8 +266,8 @@ class LoadClient:
             exchange.connected_late = True
             self._connect(exchange)
 
-    def _keep_spares(self, upcoming: int) -> None:
-        if not self._spare_failed and len(self._idle) + self._opening < min(_SPARE, upcoming):
+    def _keep_spares(self, wanted: int) -> None:
+        if not self._spare_failed and len(self._idle) + self._opening < wanted:
             self._connect(None)
 
     def _send(self, connection: Connection, exchange: Exchange) -> None:
@@ -307,6 +311,8 @@ class LoadClient:
             exchange.reads.append(data)
             if connection.answer_end.look(exchange, data):
                 self._complete(connection, exchange)
+            elif connection.ended:
+                self._closed(connection, exchange)
 
     def _other_event(self, connection: Connection, mask: int) -> bool:
         """Deal with everything but the bytes of an answer; whether such bytes are there as well."""
@@ -315,17 +321,20 @@ class LoadClient:
             return False
         exchange = connection.exchange
         if exchange is None:
-            if mask & (select.EPOLLIN | _LOST):
+            if mask & (select.EPOLLIN | _LOST) and not connection.keeps_still():
                 self._discard(connection)  # the server closed it, or speaks out of turn
             return False
         if mask & select.EPOLLOUT and connection.writing:
+            exchange.moved_ns = time.monotonic_ns()
             try:
                 if connection.flush():
                     exchange.sent_ns = time.monotonic_ns()
                     self._want_write(connection, False)
             except OSError as error:
-                self._lost(connection, error)
-                return False
+                # A server that refuses a request before it has all of it hangs up, too: what it said can be read.
+                connection.send_error = error
+                self._want_write(connection, False)
+                return True
         return bool(mask & (select.EPOLLIN | _LOST))
 
     # Ends
@@ -338,12 +347,17 @@ class LoadClient:
         if reusable:
             self._idle.append(connection)
         else:
+            self._server_closes = True
             self._discard(connection)
         self._end(exchange, "complete" if connection.answer_end.ended else "close", None)
 
     def _closed(self, connection: Connection, exchange: Exchange) -> None:
+        if connection.send_error is not None:
+            self._lost(connection, connection.send_error)
+            return
         if self._again(connection, exchange):
             return
+        self._server_closes = True
         self._discard(connection)
         self._end(exchange, "close", None)
 
@@ -361,6 +375,7 @@ class LoadClient:
             return False
         exchange.retried = exchange.connected_late = True
         exchange.sent_ns = 0
+        exchange.moved_ns = time.monotonic_ns()
         self._discard(connection)
         self._connect(exchange)
         return True
@@ -381,8 +396,11 @@ class LoadClient:
             if carrier is None or not carrier.ready:
                 continue
             silent = now - exchange.last_news_ns
-            if silent > self._timeout_ns or (exchange.done_seen and silent > _CLOSING_NS):
-                ended = carrier.answer_end.parse(exchange)
+            if silent <= min(self._timeout_ns, _CLOSING_NS):
+                continue
+            # The last bytes do not tell every end: there may be trailers, or a closing mark that was cut.
+            ended = carrier.answer_end.parse(exchange)
+            if ended or silent > self._timeout_ns or exchange.said_done():
                 self._discard(carrier)
                 self._end(exchange, *(("complete", None) if ended else ("timeout", self._silence(exchange))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 from array import array
@@ -19,6 +20,10 @@ __all__ = ["Connection", "Exchange"]
 _READ = 16384
 _LAST_CHUNK = b"0\r\n\r\n"
 _DONE = b"[DONE]"
+#: As a line of its own: within a text, a line end would be escaped.
+_DONE_LINE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+#: The closing mark and all that may follow it in an answer.
+_ENDING = 1024
 
 
 class Exchange:
@@ -35,20 +40,21 @@ class Exchange:
         end: How it ended: ``"complete"``, ``"close"``, ``"reset"``, ``"timeout"``, ``"refused"``, ``"unsent"``;
             ``None`` before.
         error: Why the client gave up, if it did.
+        moved_ns: When the server last took some of the request; before, its submission.
         connected_late: Whether a connection had to be opened after it was due.
-        done_seen: Whether the stream's closing mark seems to have come.
+        done_seen: Whether what looks like the stream's closing mark has come.
     """
 
     __slots__ = (
-        "connected_late", "done_seen", "due_ns", "end", "error", "message", "number", "reads", "retried", "seen",
-        "sent_ns", "stamps", "submitted_ns",
+        "connected_late", "done_seen", "due_ns", "end", "error", "message", "moved_ns", "number", "reads", "retried",
+        "seen", "sent_ns", "stamps", "submitted_ns",
     )  # fmt: skip
 
     def __init__(self, number: int, message: bytes, due_ns: int | None = None) -> None:
         self.number = number
         self.message = message
         self.due_ns = due_ns
-        self.submitted_ns = self.sent_ns = 0
+        self.submitted_ns = self.sent_ns = self.moved_ns = 0
         self.reads: list[bytes] = []
         self.stamps = array("q")
         self.seen = array("q")
@@ -59,7 +65,18 @@ class Exchange:
     @property
     def last_news_ns(self) -> int:
         """When something last happened to it."""
-        return self.seen[-1] if self.seen else self.sent_ns or self.submitted_ns
+        return self.seen[-1] if self.seen else self.sent_ns or self.moved_ns
+
+    def said_done(self) -> bool:
+        """Whether the stream's closing mark came at the end of what came, in however many reads."""
+        last: list[bytes] = []
+        length = 0
+        for read in reversed(self.reads):
+            last.append(read)
+            length += len(read)
+            if length > _ENDING:
+                break
+        return _DONE_LINE.search(b"".join(reversed(last))[-_ENDING:]) is not None
 
 
 class _AnswerEnd:
@@ -70,13 +87,13 @@ class _AnswerEnd:
             the stream's closing mark. A chunked body in between ends in a way that its last bytes tell.
     """
 
-    __slots__ = ("_chunked", "_fed", "_parser", "_tail", "broken", "ended", "scan")
+    __slots__ = ("_chunked", "_fed", "_keeps", "_parser", "_tail", "broken", "ended", "scan")
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._fed = 0
         self._tail = b""
-        self._chunked = self.ended = self.broken = False
+        self._chunked = self._keeps = self.ended = self.broken = False
         self.scan = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -89,6 +106,8 @@ class _AnswerEnd:
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() >= 200:  # the interim answers come before the answer
+            # Afterwards the parser is at the beginning of another message, of which it can tell nothing.
+            self._keeps = self._keeps if self.ended else bool(self._parser.should_keep_alive())
             self.ended = True
 
     def look(self, exchange: Exchange, data: bytes) -> bool:
@@ -109,8 +128,8 @@ class _AnswerEnd:
         if fresh and not self.ended and not self.broken:
             try:
                 self._parser.feed_data(b"".join(fresh))
-            except httptools.HttpParserError:
-                self.broken = True
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+                self.broken = True  # or another protocol from here on, which we did not ask for
         if not self.scan and scanned_before and not exchange.done_seen:
             # The rest of the read that brought the head.
             exchange.done_seen = self.scan = any(_DONE in read for read in fresh)
@@ -120,7 +139,7 @@ class _AnswerEnd:
     @property
     def reusable(self) -> bool:
         """Whether another request may follow on the connection."""
-        return self.ended and not self.broken and bool(self._parser.should_keep_alive())
+        return self._keeps and not self.broken
 
 
 class Connection:
@@ -139,8 +158,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_incoming", "_outgoing", "_pending", "_recvmsg", "_tls", "answer_end", "exchange", "fd", "opened_ns", "ready",
-        "served", "sock", "writing",
+        "_incoming", "_outgoing", "_pending", "_recvmsg", "_tls", "answer_end", "ended", "exchange", "fd", "opened_ns",
+        "ready", "send_error", "served", "sock", "writing",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +171,8 @@ class Connection:
         self.writing = True
         self.served = 0
         self.exchange: Exchange | None = None
+        self.send_error: OSError | None = None
+        self.ended = False  # TLS says so; the TCP connection may stay
         self.opened_ns = now_ns
         self.answer_end = _AnswerEnd()
         self._pending: memoryview = memoryview(b"")
@@ -218,7 +239,8 @@ class Connection:
         if self._tls is not None:
             self._tls.write(message)
             message = self._outgoing.read()
-        self._pending = memoryview(message)
+        # In front of it there may be the end of a handshake.
+        self._pending = memoryview(bytes(self._pending) + message if self._pending else message)
         return self.flush()
 
     def flush(self) -> bool:
@@ -245,14 +267,25 @@ class Connection:
             return data, ancillary
         return self._decrypt(self._tls, data), ancillary
 
+    def keeps_still(self) -> bool:
+        """Whether what came without a request was TLS's own: it sends session tickets when it likes."""
+        if self._tls is None:
+            return False
+        try:
+            return self.receive()[0] is None
+        except OSError:
+            return False
+
     def _decrypt(self, tls: ssl.SSLObject, data: bytes) -> bytes | None:
-        if not data:
+        if data:
+            self._incoming.write(data)
+        else:
             self._incoming.write_eof()
-        self._incoming.write(data)
         plain = []
         try:
             while piece := tls.read(_READ):
                 plain.append(piece)
+            self.ended = True
         except ssl.SSLWantReadError:
             return b"".join(plain) or None  # half a record, or a session ticket
         except ssl.SSLError:

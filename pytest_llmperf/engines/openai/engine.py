@@ -253,7 +253,8 @@ class OpenAIEngine:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
         self._books.note(answers, self._workers.statistics)
-        self._busiest_share = max(self._busiest_share, self._books.processor_share)
+        shares = [one.cpu_ns / one.wall_ns for one in self._workers.statistics if one.wall_ns > 0]
+        self._busiest_share = max(self._busiest_share, *shares) if shares else self._busiest_share
         return [self._trace(r, a) for r, a in zip(offer.requests, answers, strict=True)]
 
     def _trace(self, request: Request, answer: Answer) -> RequestTrace:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
-from dataclasses import dataclass
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_llmperf.engines.openai.address import Address
@@ -23,11 +26,11 @@ class Inquiry:
         address: The server.
         headers: Sent with every question, the authorization among them.
         context: TLS settings, or ``None``.
-        timeout: Seconds for each step of an answer.
+        timeout: Seconds for connecting, and for the whole answer.
     """
 
     address: Address
-    headers: dict[str, str]
+    headers: dict[str, str] = field(repr=False)
     context: ssl.SSLContext | None
     timeout: float
 
@@ -41,15 +44,24 @@ class Inquiry:
             )
         else:
             connection = http.client.HTTPConnection(address.host, address.port, timeout=self.timeout)
+        expired = threading.Event()
+        try:
+            connection.connect()
+            hang_up = _after(self.timeout, connection.sock, expired)
+        except (OSError, ValueError):
+            return None
         try:
             connection.request("GET", path + address.query, headers={**self.headers, "Connection": "close"})
             answer = connection.getresponse()
             if answer.status != http.HTTPStatus.OK:
                 return None
-            return answer.read(_LARGEST).decode("utf-8", "replace")
+            text = answer.read(_LARGEST).decode("utf-8", "replace")
+            # What was cut off, by the server or here, is no answer.
+            return None if answer.length or expired.is_set() else text
         except (OSError, http.client.HTTPException, ValueError):
             return None
         finally:
+            hang_up.cancel()
             connection.close()
 
     def json(self, path: str) -> Any:
@@ -59,3 +71,17 @@ class Inquiry:
             return None if text is None else json.loads(text)
         except (ValueError, RecursionError):
             return None
+
+
+def _after(seconds: float, sock: socket.socket, expired: threading.Event) -> threading.Timer:
+    """Ends the connection after so long: a socket's own timeout begins anew with every byte."""
+
+    def end() -> None:
+        expired.set()
+        with suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which another thread is using
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    return timer

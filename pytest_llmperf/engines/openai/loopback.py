@@ -63,12 +63,14 @@ class Sent:
 
 
 class _Server:
-    def __init__(self) -> None:
+    def __init__(self, leash: int) -> None:
+        self._leash = leash
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         ask_for_stamps(self._listener)
         self.port: int = self._listener.getsockname()[1]
         self._epoll = select.epoll()
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        self._epoll.register(leash, select.EPOLLIN)
         self._sockets: dict[int, socket.socket] = {}
 
     def play(self, plan: Paced | Pumped) -> Sent:
@@ -98,6 +100,8 @@ class _Server:
 
     def _requests(self, clocks: ClockMap) -> Iterator[tuple[socket.socket, str, int]]:
         for descriptor, _ in self._epoll.poll(0, 64):
+            if descriptor == self._leash:
+                raise EOFError("nobody waits for this any more")
             if descriptor == self._listener.fileno():
                 sock, _ = self._listener.accept()
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -158,7 +162,7 @@ class _Server:
 def main(descriptor: int) -> None:
     """Tell the port, then play plans until the other end of the pipe is gone."""
     pipe: Pipe[Any, Any] = Pipe(descriptor)
-    server = _Server()
+    server = _Server(descriptor)
     try:
         pipe.send(server.port)
         while True:

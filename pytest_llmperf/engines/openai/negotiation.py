@@ -45,6 +45,12 @@ async def negotiate(
         if dialect.endpoint in absent:
             continue
         answer = await ask(dialect)
+        if (answer.error or "").startswith("TLS with"):
+            raise EngineError(
+                f"No connection to {shown}: {answer.error}.",
+                remedy="Name the certificate to trust with --llmperf-engine URL,ca_file=PATH, or check none with "
+                "verify=false.",
+            )
         status = _status(answer)
         if status in _NOT_ALLOWED:
             raise EngineError(

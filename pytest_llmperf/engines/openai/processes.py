@@ -67,7 +67,7 @@ class PipedProcess:
         assert self._process.stderr is not None
         os.set_blocking(self._process.stderr.fileno(), False)
         text = (self._process.stderr.read() or b"").decode(errors="replace").strip()
-        words = f"exit status {self._process.poll()}" + (f", {text.splitlines()[-1]}" if text else "")
+        words = _ending(self._process.poll()) + (f", {text.splitlines()[-1]}" if text else "")
         return EngineError(f"The load client's process {self._module} ended: {words}.")
 
     def kill(self) -> None:
@@ -77,6 +77,14 @@ class PipedProcess:
         self._pipe.close()
         assert self._process.stderr is not None
         self._process.stderr.close()
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "it closed its end of the pipe"
+    if status < 0:
+        return f"killed by signal {-status}"
+    return f"exit status {status}"
 
 
 async def _readable(descriptor: int) -> None:

@@ -62,7 +62,7 @@ def find_model(listing: Any, asked: Model) -> ServedModel:
     return ServedModel(
         id=chosen["id"],
         config=None if known is None else known.config,
-        max_model_len=longest if isinstance(longest, int) and longest > 0 else None,
+        max_model_len=longest if type(longest) is int and longest > 0 else None,
         name=asked.name or (known.name if known is not None else chosen["id"]),
         maker=str(chosen.get("owned_by") or ""),
         tokenizer=None if known is None else _tokenizer(known),
@@ -81,7 +81,7 @@ def _lying_here(entry: Mapping[str, Any]) -> Model | None:
         if isinstance(place, str) and Path(place).is_absolute():
             try:
                 return resolve(place)
-            except LlmperfError:
+            except (LlmperfError, OSError, ValueError):  # not ours to read, or no path at all
                 continue
     return None
 

@@ -10,7 +10,7 @@ import gc
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
@@ -59,7 +59,7 @@ class Open:
 class Prepare:
     """Keep these requests at hand, by their numbers, and open connections for them."""
 
-    messages: dict[int, bytes]
+    messages: dict[int, bytes] = field(repr=False)  # the API key is in them
     connections: int
 
 

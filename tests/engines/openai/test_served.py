@@ -1,0 +1,100 @@
+"""Which model a server serves, by listings as odd as they come."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_llmperf.engines.openai.served import ServedModel, find_model
+from pytest_llmperf.errors import OptionError
+from pytest_llmperf.models import resolve
+
+from .loads import UNNAMED
+
+NAMED = replace(UNNAMED, name="org/model", location="org/model")
+
+
+def listing(*entries):
+    return {"object": "list", "data": [e if isinstance(e, dict) else {"id": e} for e in entries]}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["id", "data", "root", "max_model_len", "owned_by", "x"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values | st.builds(lambda entries: {"data": entries}, st.lists(json_values, max_size=4)))
+def test_no_listing_breaks_it(value):
+    served = find_model(value, UNNAMED)
+    assert isinstance(served.id, str)
+    assert served.max_model_len is None or served.max_model_len > 0
+    assert isinstance(served.maker, str)
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], {}, {"data": None}, {"data": {}}, {"data": [1, None, {"id": 5}, {}]}, "x", 5]
+)
+def test_a_server_that_lists_nothing_is_taken_at_our_word(value):
+    assert find_model(value, NAMED) == ServedModel("org/model", None, None, "org/model")
+    assert find_model(value, UNNAMED) == ServedModel("", None, None, "unknown")
+
+
+def test_the_first_unless_somebody_asked():
+    served = find_model(listing({"id": "a", "max_model_len": 10, "owned_by": "vllm"}, "b"), UNNAMED)
+    assert served == ServedModel("a", None, 10, "a", "vllm")
+
+
+def test_the_one_that_was_asked_for_by_id_or_root():
+    assert find_model(listing("a", "org/model"), NAMED).id == "org/model"
+    served = find_model(listing("a", {"id": "alias", "root": "org/model"}), NAMED)
+    assert (served.id, served.name) == ("alias", "org/model")
+
+
+def test_one_that_is_not_there():
+    with pytest.raises(OptionError, match=r"does not serve org/model\. It serves: a, b"):
+        find_model(listing("a", "b"), NAMED)
+
+
+def test_a_shape_says_what_the_only_model_is():
+    shape = resolve("tiny-llama")
+    served = find_model(listing("whatever"), shape)
+    assert (served.id, served.config, served.name) == ("whatever", shape.config, shape.name)
+    with pytest.raises(OptionError):
+        find_model(listing("a", "b"), shape)
+
+
+@pytest.mark.parametrize("length", [0, -5, "4096", None, 4.5, True, [1]])
+def test_lengths_that_are_none(length):
+    assert find_model(listing({"id": "a", "max_model_len": length}), UNNAMED).max_model_len is None
+
+
+def test_a_folder_that_lies_here(tmp_path):
+    config = dict(resolve("tiny-llama").config)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    served = find_model(listing({"id": "alias", "root": str(tmp_path)}), UNNAMED)
+    assert dict(served.config) == config
+    assert served.tokenizer == str(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("place", ["/no/such/folder", "/nul\x00byte", "/" + "x" * 5000, "/dev/null", "//", "/\ud800"])
+def test_folders_that_do_not_lie_here(place):
+    assert find_model(listing({"id": "alias", "root": place}), UNNAMED).config is None
+    assert find_model(listing(place), UNNAMED).id == place
+
+
+def test_a_folder_that_nobody_may_read(monkeypatch, tmp_path):
+    def forbidden(self, *_, **__):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    for name in ("is_file", "is_dir", "exists", "stat", "open", "read_text", "read_bytes"):
+        monkeypatch.setattr(Path, name, forbidden)
+    assert find_model(listing({"id": "alias", "root": "/root/models/x"}), UNNAMED).config is None
