@@ -9,7 +9,7 @@ answers in which it comes with others.
 import json
 import time
 
-from pytest_llmperf.engines.openai.answer import RawAnswer, decode
+from pytest_llmperf.engines.openai.decoding.answer import RawAnswer, decode
 
 EVENTS = 1_000
 ROUNDS = 20

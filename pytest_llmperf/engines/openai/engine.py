@@ -15,17 +15,17 @@ from pytest_llmperf.clock import NS_PER_S, MonotonicClock
 from pytest_llmperf.engines import EngineInfo, Offer, Request
 from pytest_llmperf.engines.account import Account, Calibration
 from pytest_llmperf.engines.openai.address import Address, Secrets, resolve, tls_context
-from pytest_llmperf.engines.openai.answer import Decoded
-from pytest_llmperf.engines.openai.books import Books, Busiest
-from pytest_llmperf.engines.openai.calibration import calibrate_once
+from pytest_llmperf.engines.openai.decoding.answer import Decoded
 from pytest_llmperf.engines.openai.dialect import Dialect
 from pytest_llmperf.engines.openai.inquiry import Inquiry
+from pytest_llmperf.engines.openai.load.books import Books, Busiest
+from pytest_llmperf.engines.openai.load.calibration import calibrate_once
+from pytest_llmperf.engines.openai.load.worker import Answer, Open
+from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
 from pytest_llmperf.engines.openai.served import ServedModel, find_model
 from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, parse
 from pytest_llmperf.engines.openai.settings import Settings, settings_of
-from pytest_llmperf.engines.openai.worker import Answer, Open
-from pytest_llmperf.engines.openai.workers import Workers
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.errors import OptionError
@@ -112,7 +112,8 @@ class OpenAIEngine:
         family, where = await asyncio.to_thread(resolve, address, timeout=self._site.connect_timeout)
         timeout = min(_INQUIRY_S, self._site.read_timeout)
         self._inquiry = inquiry = Inquiry(address, self._headers, context, timeout)
-        self._served = find_model(await asyncio.to_thread(inquiry.json, f"{address.base}/models"), self._spec.model)
+        listing = await asyncio.to_thread(inquiry.json, f"{address.base}/models")
+        self._served = find_model(listing, self._spec.model, on_this_machine=address.is_loopback)
         self._opening = Open(
             family=family,
             where=where,

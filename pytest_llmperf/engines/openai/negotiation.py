@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from pytest_llmperf.engines.openai.answer import Decoded
+from pytest_llmperf.engines.openai.decoding.answer import Decoded
 from pytest_llmperf.engines.openai.dialect import Dialect, ladder
 from pytest_llmperf.errors import EngineError
 

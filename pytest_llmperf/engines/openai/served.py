@@ -34,12 +34,13 @@ class ServedModel:
     tokenizer: str | None = None
 
 
-def find_model(listing: Any, asked: Model) -> ServedModel:
+def find_model(listing: Any, asked: Model, *, on_this_machine: bool = True) -> ServedModel:
     """Match what the server lists with what was asked for.
 
     Args:
         listing: Answer to ``/v1/models``, or ``None`` when there was none.
         asked: The model of ``--llmperf-model`` or the marker; with an empty name when nobody said.
+        on_this_machine: Whether a folder that the server names is a folder here.
 
     Raises:
         OptionError: the model that was asked for is not among several that are served.
@@ -57,7 +58,9 @@ def find_model(listing: Any, asked: Model) -> ServedModel:
             chosen = entries[0]  # a folder or shape that says what the one model there is
         if not chosen:
             raise OptionError(f"The server does not serve {asked.name}.", remedy=f"It serves: {', '.join(ids)}.")
-    known = asked if asked.config is not None else _lying_here(chosen)
+    known: Model | None = asked
+    if asked.config is None:
+        known = _lying_here(chosen) if on_this_machine else None
     longest = chosen.get("max_model_len")
     return ServedModel(
         id=chosen["id"],

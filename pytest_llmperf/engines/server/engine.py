@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from pytest_llmperf.clock import MonotonicClock
 from pytest_llmperf.engines import EngineInfo, Offer, Request
 from pytest_llmperf.engines.account import Account
-from pytest_llmperf.engines.openai.calibration import calibrate_once
 from pytest_llmperf.engines.openai.engine import OpenAIEngine
+from pytest_llmperf.engines.openai.load.calibration import calibrate_once
 from pytest_llmperf.engines.openai.settings import CLIENT_SETTINGS, settings_of
 from pytest_llmperf.engines.server.server import VllmServer
 from pytest_llmperf.engines.site import Site

@@ -9,9 +9,9 @@ import threading
 import time
 
 from pytest_llmperf.engines import Offer, Request
-from pytest_llmperf.engines.openai import worker
 from pytest_llmperf.engines.openai.engine import OpenAIEngine
-from pytest_llmperf.engines.openai.worker import Carry, Failed, Open, Prepare
+from pytest_llmperf.engines.openai.load import worker
+from pytest_llmperf.engines.openai.load.worker import Carry, Failed, Open, Prepare
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec
 from pytest_llmperf.models import Model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pytest_llmperf.engines.openai.answer import RawAnswer, decode
+from pytest_llmperf.engines.openai.decoding.answer import RawAnswer, decode
 
 MS = 1_000_000
 FRAMINGS = ("chunked", "close", "length")

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from pytest_llmperf.engines import Offer, Request
-from pytest_llmperf.engines.openai.workers import Workers
+from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.errors import EngineError, OptionError
 
 from .loads import (

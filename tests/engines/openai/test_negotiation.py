@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pytest_llmperf.engines.openai.answer import Decoded
+from pytest_llmperf.engines.openai.decoding.answer import Decoded
 from pytest_llmperf.engines.openai.dialect import Dialect
 from pytest_llmperf.engines.openai.negotiation import negotiate
 from pytest_llmperf.errors import EngineError

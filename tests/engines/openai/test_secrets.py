@@ -9,7 +9,7 @@ import pytest
 
 from pytest_llmperf.engines.openai.address import Address, Secrets
 from pytest_llmperf.engines.openai.inquiry import Inquiry
-from pytest_llmperf.engines.openai.worker import Prepare
+from pytest_llmperf.engines.openai.load.worker import Prepare
 from pytest_llmperf.errors import EngineError, OptionError
 from pytest_llmperf.trace import RepeatTrace, dump_repeat
 

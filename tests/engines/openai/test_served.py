@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_llmperf.engines.openai.served import ServedModel, find_model
 from pytest_llmperf.errors import OptionError
-from pytest_llmperf.models import resolve
+from pytest_llmperf.models import resolve, shape_folder
 
 from .loads import UNNAMED
 
@@ -98,3 +98,10 @@ def test_a_folder_that_nobody_may_read(monkeypatch, tmp_path):
     for name in ("is_file", "is_dir", "exists", "stat", "open", "read_text", "read_bytes"):
         monkeypatch.setattr(Path, name, forbidden)
     assert find_model(listing({"id": "alias", "root": "/root/models/x"}), UNNAMED).config is None
+
+
+def test_a_folder_that_a_server_elsewhere_names_is_not_ours():
+    entry = {"id": "m", "root": shape_folder("tiny-llama")}
+    assert find_model(listing(entry), UNNAMED).name == "tiny-llama"
+    elsewhere = find_model(listing(entry), UNNAMED, on_this_machine=False)
+    assert (elsewhere.name, elsewhere.config) == ("m", None)

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines.account import Calibration, ClientSide
+from pytest_llmperf.engines.openai.load.worker import Answer, Statistics
 from pytest_llmperf.engines.openai.server_metrics import Snapshot
-from pytest_llmperf.engines.openai.worker import Answer, Statistics
 
 __all__ = ["Books", "Busiest"]
 
 _WINDOW_NS = 100_000_000
 #: A share of chunks whose times are upper bounds that a reader should know of.
 _MANY = 0.05
+#: Lateness of the client (99th percentile) that a reader should know of.
+_LATE_S = 5e-3
 #: Reads whose wake-up times are kept for the percentiles.
 _KEPT = 100_000
 
@@ -99,6 +101,11 @@ class Books:
         told = []
         if self._stepped:
             told.append("The wall clock was set during the load: receive times around that moment are user space's.")
+        if self._lateness and (late := _at(sorted(self._lateness), 0.99)) > _LATE_S:
+            told.append(
+                f"Requests were sent up to {late * 1e3:.1f} ms after they were due (p99): the client was not woken in "
+                "time, and that time is in their latency."
+            )
         if self._late:
             told.append(f"{self._late} requests had to wait for a connection to be opened; that time is in their TTFT.")
         if self._chunks and self._bounds > _MANY * self._chunks:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pytest_llmperf.engines.openai.framing import Message
-from pytest_llmperf.engines.openai.words import decode_text, parse_json, server_message, tidy
+from pytest_llmperf.engines.openai.decoding.framing import Message
+from pytest_llmperf.engines.openai.decoding.words import decode_text, parse_json, server_message, tidy
 
 __all__ = ["refusal"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pytest_llmperf.engines.openai.words import server_message
+from pytest_llmperf.engines.openai.decoding.words import server_message
 
 __all__ = ["Chunk", "complaint", "read_chunk"]
 

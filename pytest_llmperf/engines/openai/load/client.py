@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_llmperf.engines.openai.connection import Connection, Exchange
-from pytest_llmperf.engines.openai.stamps import ClockMap, ask_for_stamps, stamp_of
+from pytest_llmperf.engines.openai.load.connection import Connection, Exchange
+from pytest_llmperf.engines.openai.load.stamps import ClockMap, ask_for_stamps, stamp_of
 
 __all__ = ["Load", "LoadClient", "Target"]
 
@@ -34,6 +34,8 @@ _SPIN_NS = 80_000
 _EPOLL_GRAIN_NS = 1_200_000
 #: How long a server may take to end the answer after the stream's closing mark.
 _CLOSING_NS = 1000 * _MS
+#: A connection that has waited this long without a request may be one that the server gave up.
+_STANDING_NS = 1000 * _MS
 #: Spare connections kept open while more requests are to come.
 _SPARE = 16
 _CLOCK_SAMPLE_NS = 100 * _MS
@@ -259,7 +261,7 @@ class LoadClient:
         if exchange.due_ns is None:
             exchange.due_ns = exchange.submitted_ns
         if self._idle:
-            connection = self._idle.popleft()
+            connection = self._idle.pop()  # the one used last: the server is the least likely to have closed it
             self._assign(connection, exchange)
             self._send(connection, exchange)
         else:
@@ -371,7 +373,8 @@ class LoadClient:
 
     def _again(self, connection: Connection, exchange: Exchange) -> bool:
         """Send a request again whose connection the server had closed before it came; once."""
-        if connection.served == 0 or exchange.reads or exchange.retried:
+        stood_by = connection.served > 0 or exchange.submitted_ns - connection.opened_ns > _STANDING_NS
+        if not stood_by or exchange.reads or exchange.retried:
             return False
         exchange.retried = exchange.connected_late = True
         exchange.sent_ns = 0

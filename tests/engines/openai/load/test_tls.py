@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from pytest_llmperf.engines.openai.worker import Prepare
+from pytest_llmperf.engines.openai.load.worker import Prepare
 from pytest_llmperf.errors import EngineError, OptionError
 
-from .loads import (
+from ..loads import (
     ANSWER,
     CLOCKS_NS,
     PARTS,
@@ -26,8 +26,8 @@ from .loads import (
     request,
     steps,
 )
-from .player import Player, Reply
-from .served import frame
+from ..player import Player, Reply
+from ..served import frame
 
 pytestmark = pytest.mark.timeout(60)
 

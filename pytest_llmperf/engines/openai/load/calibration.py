@@ -14,11 +14,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 from pytest_llmperf.engines.account import Calibration
-from pytest_llmperf.engines.openai.loopback import Paced, Pumped, Sent
-from pytest_llmperf.engines.openai.processes import PipedProcess
+from pytest_llmperf.engines.openai.load.loopback import Paced, Pumped, Sent
+from pytest_llmperf.engines.openai.load.processes import PipedProcess
+from pytest_llmperf.engines.openai.load.worker import Answer, Open
+from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.engines.openai.settings import Settings
-from pytest_llmperf.engines.openai.worker import Answer, Open
-from pytest_llmperf.engines.openai.workers import Workers
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.errors import EngineError
 
@@ -56,7 +56,7 @@ async def calibrate_once(site: Site, settings: Settings) -> Calibration | None:
 
 
 async def _calibrate(settings: Settings) -> Calibration:
-    server = PipedProcess("pytest_llmperf.engines.openai.loopback")
+    server = PipedProcess("pytest_llmperf.engines.openai.load.loopback")
     workers: Workers | None = None
     try:
         opening = Open(

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from pytest_llmperf.engines.openai.answer import decode
-from pytest_llmperf.engines.openai.framing import unframe
+from pytest_llmperf.engines.openai.decoding.answer import decode
+from pytest_llmperf.engines.openai.decoding.framing import unframe
 
-from .served import DONE, FRAMINGS, MS, answered, choice, event, frame, head, raw, text, usage
+from ..served import DONE, FRAMINGS, MS, answered, choice, event, frame, head, raw, text, usage
 
 A, B = text("a"), text("b")
 STOP = choice(text="", finish_reason="stop")
@@ -246,6 +246,6 @@ class TestTimes:
 
 
 def test_importing_the_plugin_does_not_load_the_parser():
-    code = "import pytest_llmperf.plugin, pytest_llmperf.engines.openai.answer, sys; print(*sys.modules)"
+    code = "import pytest_llmperf.plugin, pytest_llmperf.engines.openai.decoding.answer, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "httptools" not in done.stdout.split()

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from pytest_llmperf.engines.openai.connection import Exchange
-from pytest_llmperf.engines.openai.worker import Prepare
+from pytest_llmperf.engines.openai.load.connection import Exchange
+from pytest_llmperf.engines.openai.load.worker import Prepare
 
-from .loads import ANSWER, CLOCKS_NS, InThread, carry, good, one, opening, plain, request, steps
-from .player import Player, Reply
-from .served import event, frame, head, text
+from ..loads import ANSWER, CLOCKS_NS, InThread, carry, good, one, opening, plain, request, steps
+from ..player import Player, Reply
+from ..served import event, frame, head, text
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -192,7 +192,7 @@ def test_out_of_open_files(monkeypatch):
         raise OSError(24, "Too many open files")
 
     with Player(good) as player, InThread(opening(player)) as client:
-        monkeypatch.setattr("pytest_llmperf.engines.openai.client.Connection", none_left)
+        monkeypatch.setattr("pytest_llmperf.engines.openai.load.client.Connection", none_left)
         done = client.carry([request()] * 3)
     assert {a.decoded.error for a in done.answers} == {
         "no connection: this process has too many open files (raise ulimit -n)"

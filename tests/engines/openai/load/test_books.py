@@ -2,12 +2,12 @@
 
 import pytest
 
-from pytest_llmperf.engines.openai.answer import Decoded
-from pytest_llmperf.engines.openai.books import Books, Busiest
+from pytest_llmperf.engines.openai.decoding.answer import Decoded
+from pytest_llmperf.engines.openai.load.books import Books, Busiest
+from pytest_llmperf.engines.openai.load.worker import Answer, Statistics
 from pytest_llmperf.engines.openai.server_metrics import Snapshot
-from pytest_llmperf.engines.openai.worker import Answer, Statistics
 
-from .loads import MS
+from ..loads import MS
 
 
 def answer(number=0, *, late=0, received=(), bounds=(), connected_late=False, error=None):
@@ -62,3 +62,9 @@ def test_the_busiest_moment():
         object.__setattr__(snapshot, "values", values)
         busiest.note(snapshot)
     assert (busiest.running, busiest.waiting) == (5, 4)
+
+
+def test_a_client_that_was_late_says_so():
+    books = Books()
+    books.note([answer(n, late=(20 if n > 90 else 0) * MS) for n in range(100)], [statistics()])
+    assert any("up to 20.0 ms after they were due" in line for line in books.warnings())

@@ -11,8 +11,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_llmperf.engines.openai.processes import PipedProcess
-from pytest_llmperf.engines.openai.worker import Answer, Carried, Carry, Failed, Open, Prepare, Prepared, Statistics
+from pytest_llmperf.engines.openai.load.processes import PipedProcess
+from pytest_llmperf.engines.openai.load.worker import (
+    Answer,
+    Carried,
+    Carry,
+    Failed,
+    Open,
+    Prepare,
+    Prepared,
+    Statistics,
+)
 from pytest_llmperf.errors import EngineError
 
 __all__ = ["Workers"]
@@ -46,7 +55,7 @@ class Workers:
         Raises:
             EngineError: one did not start.
         """
-        self._processes = [PipedProcess("pytest_llmperf.engines.openai.worker") for _ in range(self.count)]
+        self._processes = [PipedProcess("pytest_llmperf.engines.openai.load.worker") for _ in range(self.count)]
         await self._all([self._opening] * self.count)
 
     async def prepare(self, messages: Mapping[int, bytes], at_once: int | None) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httptools
 
-from pytest_llmperf.engines.openai.stamps import CMSG_SPACE, ask_for_stamps
+from pytest_llmperf.engines.openai.load.stamps import CMSG_SPACE, ask_for_stamps
 
 __all__ = ["Connection", "Exchange"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from pytest_llmperf.engines.openai.stamps import CMSG_SPACE, ClockMap, ask_for_stamps, stamp_of
+from pytest_llmperf.engines.openai.load.stamps import CMSG_SPACE, ClockMap, ask_for_stamps, stamp_of
 
 __all__ = ["Paced", "Pumped", "Sent", "main"]
 

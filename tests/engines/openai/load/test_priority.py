@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from pytest_llmperf.engines.openai.priority import realtime
+from pytest_llmperf.engines.openai.load.priority import realtime
 
-from .loads import carry, good
-from .player import Player
+from ..loads import carry, good
+from ..player import Player
 
 
 def in_a_thread(work):

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from pytest_llmperf.engines.openai.worker import Prepare
+from pytest_llmperf.engines.openai.load.worker import Prepare
 
-from .loads import CLOCKS_NS, MS, InThread, carry, good, opening, request
-from .player import GUARD_S, Player, Reply
+from ..loads import CLOCKS_NS, MS, InThread, carry, good, opening, request
+from ..player import GUARD_S, Player, Reply
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,10 +9,10 @@ from itertools import accumulate, pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_llmperf.engines.openai.answer import RawAnswer, decode
-from pytest_llmperf.engines.openai.sse import events
+from pytest_llmperf.engines.openai.decoding.answer import RawAnswer, decode
+from pytest_llmperf.engines.openai.decoding.sse import events
 
-from .served import DONE, FRAMINGS, frame, head
+from ..served import DONE, FRAMINGS, frame, head
 
 ENDS = st.sampled_from(["complete", "close", "reset", "timeout", "refused", "odd"])
 WHERE = ["choices", "delta", "text", "content", "usage", "error", "object", "index", "token_ids", "finish_reason"]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llmperf.engines.openai.connection import Exchange
-from pytest_llmperf.engines.openai.stamps import CMSG_SPACE, ClockMap, ask_for_stamps, stamp_of
-from pytest_llmperf.engines.openai.worker import _times
+from pytest_llmperf.engines.openai.load.connection import Exchange
+from pytest_llmperf.engines.openai.load.stamps import CMSG_SPACE, ClockMap, ask_for_stamps, stamp_of
+from pytest_llmperf.engines.openai.load.worker import _times
 
 MS = 1_000_000
 S = 1_000 * MS

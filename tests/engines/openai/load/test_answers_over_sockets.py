@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmperf.engines.openai import client
-from pytest_llmperf.engines.openai.answer import decode
+from pytest_llmperf.engines.openai.decoding.answer import decode
+from pytest_llmperf.engines.openai.load import client
 
-from .loads import ANSWER, CLOCKS_NS, MS, PARTS, InThread, carry, good, one, opening, plain, request, steps
-from .player import Player, Reply
-from .served import DONE, FRAMINGS, event, frame, head, text, usage
-from .test_streams import STREAMS, play
+from ..decoding.test_streams import STREAMS, play
+from ..loads import ANSWER, CLOCKS_NS, MS, PARTS, InThread, carry, good, one, opening, plain, request, steps
+from ..player import Player, Reply
+from ..served import DONE, FRAMINGS, event, frame, head, text, usage
 
 pytestmark = pytest.mark.timeout(60)
 

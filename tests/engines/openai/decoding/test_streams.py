@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_llmperf.engines.openai.answer import RawAnswer, decode
+from pytest_llmperf.engines.openai.decoding.answer import RawAnswer, decode
 from pytest_llmperf.metrics import (
     request_chunk_gaps,
     request_e2e_latency,
@@ -21,7 +21,7 @@ from pytest_llmperf.metrics import (
 )
 from pytest_llmperf.trace import RequestTrace
 
-from .served import FRAMINGS, MS, frame
+from ..served import FRAMINGS, MS, frame
 
 STREAMS = json.loads(Path(__file__).with_name("streams.json").read_text(encoding="utf-8"))
 TIMED_OUT = "read timeout: nothing came for 0.5 s"

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_llmperf.engines.openai.processes import PipedProcess
-from pytest_llmperf.engines.openai.workers import Workers
+from pytest_llmperf.engines.openai.load.processes import PipedProcess
+from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.errors import EngineError
 
-from .loads import MS, good, opening, request
-from .player import GUARD_S, Player, Reply
+from ..loads import MS, good, opening, request
+from ..player import GUARD_S, Player, Reply
 from .test_pace_over_sockets import together
 
 pytestmark = pytest.mark.timeout(90)
@@ -163,15 +163,15 @@ def test_no_descriptor_is_leaked():
 
 PARENT = """
 import asyncio, sys
-from pytest_llmperf.engines.openai.worker import Open
-from pytest_llmperf.engines.openai.workers import Workers
-from pytest_llmperf.engines.openai.processes import PipedProcess
-from pytest_llmperf.engines.openai.loopback import Paced
+from pytest_llmperf.engines.openai.load.worker import Open
+from pytest_llmperf.engines.openai.load.workers import Workers
+from pytest_llmperf.engines.openai.load.processes import PipedProcess
+from pytest_llmperf.engines.openai.load.loopback import Paced
 
 async def main(port):
     workers = Workers(Open(2, ("127.0.0.1", port), "player", realtime=False), 2)
     await workers.start()
-    loopback = PipedProcess("pytest_llmperf.engines.openai.loopback")
+    loopback = PipedProcess("pytest_llmperf.engines.openai.load.loopback")
     await loopback.reply()
     loopback.tell(Paced(5, 5, 5, 5))
     messages = {n: b"POST / HTTP/1.1\\r\\nContent-Length: 0\\r\\n\\r\\n" for n in range(4)}

@@ -15,11 +15,11 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 from pytest_llmperf.engines.openai.address import tls_context
-from pytest_llmperf.engines.openai.answer import Decoded, RawAnswer, decode
-from pytest_llmperf.engines.openai.client import Load, LoadClient, Target
-from pytest_llmperf.engines.openai.connection import Exchange
-from pytest_llmperf.engines.openai.priority import realtime
-from pytest_llmperf.engines.openai.stamps import ClockMap
+from pytest_llmperf.engines.openai.decoding.answer import Decoded, RawAnswer, decode
+from pytest_llmperf.engines.openai.load.client import Load, LoadClient, Target
+from pytest_llmperf.engines.openai.load.connection import Exchange
+from pytest_llmperf.engines.openai.load.priority import realtime
+from pytest_llmperf.engines.openai.load.stamps import ClockMap
 
 __all__ = ["Answer", "Carried", "Carry", "Failed", "Open", "Prepare", "Prepared", "Statistics", "main"]
 

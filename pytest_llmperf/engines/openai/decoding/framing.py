@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_llmperf.engines.openai.words import tidy
+from pytest_llmperf.engines.openai.decoding.words import tidy
 
 __all__ = ["Message", "unframe"]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from pytest_llmperf.engines.openai.apportion import apportion, told
-from pytest_llmperf.engines.openai.framing import Message, unframe
-from pytest_llmperf.engines.openai.refusal import refusal
-from pytest_llmperf.engines.openai.stream import Stream, read_stream
-from pytest_llmperf.engines.openai.words import parse_json, server_message
+from pytest_llmperf.engines.openai.decoding.apportion import apportion, told
+from pytest_llmperf.engines.openai.decoding.framing import Message, unframe
+from pytest_llmperf.engines.openai.decoding.refusal import refusal
+from pytest_llmperf.engines.openai.decoding.stream import Stream, read_stream
+from pytest_llmperf.engines.openai.decoding.words import parse_json, server_message
 
 __all__ = ["Decoded", "RawAnswer", "decode"]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llmperf.engines.openai.sse import Event, events
+from pytest_llmperf.engines.openai.decoding.sse import Event, events
 
 
 @pytest.mark.parametrize(

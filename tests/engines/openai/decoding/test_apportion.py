@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llmperf.engines.openai.apportion import apportion, told
+from pytest_llmperf.engines.openai.decoding.apportion import apportion, told
 
 
 @pytest.mark.parametrize(

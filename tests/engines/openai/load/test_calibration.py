@@ -9,17 +9,17 @@ import psutil
 import pytest
 
 from pytest_llmperf.engines.account import Calibration
-from pytest_llmperf.engines.openai import calibration
-from pytest_llmperf.engines.openai.answer import Decoded
-from pytest_llmperf.engines.openai.loopback import Paced, Pumped, Sent
-from pytest_llmperf.engines.openai.processes import PipedProcess
+from pytest_llmperf.engines.openai.decoding.answer import Decoded
+from pytest_llmperf.engines.openai.load import calibration
+from pytest_llmperf.engines.openai.load.loopback import Paced, Pumped, Sent
+from pytest_llmperf.engines.openai.load.processes import PipedProcess
+from pytest_llmperf.engines.openai.load.worker import Answer
 from pytest_llmperf.engines.openai.settings import Settings
-from pytest_llmperf.engines.openai.worker import Answer
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.errors import EngineError
 
-from .loads import MS, request
-from .player import GUARD_S
+from ..loads import MS, request
+from ..player import GUARD_S
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -110,7 +110,7 @@ def test_errors_are_measured_minus_true():
 @pytest.mark.parametrize("plan", [Paced(3, 4, 5 * MS, 2 * MS), Pumped(3, 4, MS)])
 def test_the_loopback_server_sends_what_it_says(plan):
     async def play():
-        server = PipedProcess("pytest_llmperf.engines.openai.loopback")
+        server = PipedProcess("pytest_llmperf.engines.openai.load.loopback")
         try:
             port = await server.reply()
             server.tell(plan)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytest_llmperf.engines.openai.chunks import Chunk, complaint, read_chunk
-from pytest_llmperf.engines.openai.sse import Event, events
-from pytest_llmperf.engines.openai.words import decode_text, parse_json, server_message, tidy
+from pytest_llmperf.engines.openai.decoding.chunks import Chunk, complaint, read_chunk
+from pytest_llmperf.engines.openai.decoding.sse import Event, events
+from pytest_llmperf.engines.openai.decoding.words import decode_text, parse_json, server_message, tidy
 
 __all__ = ["Stream", "read_stream"]
 

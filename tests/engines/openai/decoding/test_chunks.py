@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .served import DONE, MS, answered, chat, choice, event, text, usage
+from ..served import DONE, MS, answered, chat, choice, event, text, usage
 
 END = (usage(2), DONE)
 
