@@ -274,11 +274,12 @@ def _make_way(records: RecordFolder, wanted: LockRecord) -> None:
     for record in records.all():
         if record.stale:
             _warn(str(release_recorded(records, record)))
-        elif record.owner != wanted.owner and {b.uuid for b in record.boards} & {b.uuid for b in wanted.boards}:
-            raise GpuError(
-                f"The clock cannot be locked at {wanted.clock}: {record}, which still runs.",
-                remedy=f"Wait until it has ended, or end it with: kill {record.owner.pid}",
-            )
+        elif {board.uuid for board in record.boards} & {board.uuid for board in wanted.boards}:
+            remedy = f"Wait until it has ended, or end it with: kill {record.owner.pid}"
+            if record.owner == wanted.owner:
+                remedy = "That is this very process: nest the blocks of one ClockLock."
+            problem = f"The clock cannot be locked at {wanted.clock}: {record}, which still runs."
+            raise GpuError(problem, remedy=remedy)
 
 
 def _not_permitted(boards: Sequence[BoardId], clock: Clock, refusals: Sequence[str]) -> GpuPermissionError:
