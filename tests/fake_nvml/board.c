@@ -113,11 +113,23 @@ static void forget(Shared *shared) {
     shared->count -= half;
 }
 
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t tick_before(int64_t t, double period_ms) {
+    int64_t period = (int64_t)(period_ms * 1e6);
+    return period > 0 ? t / period * period : t;
+}
+
+static void integrate(Board *board, int64_t to);
+
 static void add_change(Board *board, ChangeKind kind, int64_t t, double a, double b) {
     Shared *shared = board->shared;
     const Change *last = change_at(board, kind, FOREVER);
     if (last->a == a && last->b == b) return;
-    if (shared->count == MAX_CHANGES) forget(shared);
+    if (shared->count == MAX_CHANGES) {
+        integrate(board, earlier(t, tick_before(since_start(), board->config.energy_period_ms)));
+        forget(shared);
+    }
     int at = shared->count++;
     for (; at > 0 && shared->changes[at - 1].t > t; at--) shared->changes[at] = shared->changes[at - 1];
     shared->changes[at] = (Change){t, kind, a, b};
@@ -139,10 +151,13 @@ static void observe_load(Board *board) {
     if (end == text) return;
     if (!*(end + strspn(end, " \n"))) {
         add_change(board, LOAD, modified, share(value), 0);
+        board->shared->load_offset = 0;
         return;
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
+    struct stat about;
+    if (!fstat(fd, &about) && about.st_size < board->shared->load_offset) board->shared->load_offset = 0;
     for (;;) {
         ssize_t length = pread(fd, text, sizeof text - 1, board->shared->load_offset);
         if (length <= 0) break;
@@ -244,25 +259,28 @@ static double throttled(const Config *config, int64_t t, double mhz, unsigned lo
 }
 
 /* Power = idle + loaded (with a process on it) + clocked · (how far the clock is above idle) + dynamic · load ·
- * (f / fmax)^exponent; a waveform stands in for the idle part. Above the limit the clock gives way: what is not
- * static is taken to fall with f^exponent. */
+ * (f / fmax)^exponent; a waveform stands in for all but the last. Above the limit the clock gives way: what is above
+ * idle is taken to fall with f^exponent. */
 Operation operation_at(const Board *board, int64_t t) {
     const Config *config = &board->config;
     Operation now = {.load = load_at(board, t)};
-    bool busy = now.load > 0, locked, memory_locked;
+    double wave = value_at(&config->power, repeated(config, t), config->idle_w);
+    bool busy = now.load > 0 || wave > config->idle_w, locked, memory_locked;
     double mhz = throttled(config, t, wanted_clock(board, t, busy, &locked), &now.reasons);
     double drift = value_at(&config->drift, t, 0);
     if (drift > 0) mhz = fmin(mhz, drift);
     double most = highest(&config->sm_clocks, fmax(mhz, 1)), idle = chosen(config->idle_mhz, lowest(&config->sm_clocks));
-    double fixed = config->idle_w + (config->processes.count ? config->loaded_w : 0);
-    if (most > idle) fixed += config->clocked_w * within((mhz - idle) / (most - idle), 0, 1);
-    double varying = config->dynamic_w * now.load * pow(mhz / most, config->exponent);
-    varying += value_at(&config->power, repeated(config, t), config->idle_w) - config->idle_w;
+    double fixed = config->idle_w, varying = config->dynamic_w * now.load * pow(mhz / most, config->exponent);
+    if (config->power.count) varying += wave - config->idle_w;
+    else {
+        fixed += config->processes.count ? config->loaded_w : 0;
+        fixed += most > idle ? config->clocked_w * within((mhz - idle) / (most - idle), 0, 1) : 0;
+    }
     now.watts = fixed + varying;
     if (now.watts > config->limit_w && varying > 0) {
         double room = fmax(config->limit_w - fixed, 0);
         double lower = snapped(&config->sm_clocks, mhz * pow(room / varying, 1 / config->exponent));
-        now.watts = fixed + varying * pow(fmin(lower / mhz, 1), config->exponent);
+        now.watts = fmin(fixed + varying * pow(fmin(lower / mhz, 1), config->exponent), config->limit_w);
         now.reasons |= REASON_POWER_CAP;
         mhz = fmin(mhz, lower);
     }
@@ -297,8 +315,6 @@ static bool ramps(const Timeline *line, int64_t t) {
         if (line->points[i].t > t) return i > 0 && line->points[i].ramp;
     return false;
 }
-
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t later_than(double seconds, int64_t t) {
     int64_t at = (int64_t)(seconds * NS_PER_S);
@@ -338,12 +354,6 @@ static Sum sum_between(const Board *board, int64_t from, int64_t to) {
 }
 
 static bool reached(double seconds, int64_t t) { return seconds >= 0 && t >= (int64_t)(seconds * NS_PER_S); }
-
-static int64_t tick_before(int64_t t, double period_ms) {
-    int64_t period = (int64_t)(period_ms * 1e6);
-    if (period <= 0) return t;
-    return t / period * period;
-}
 
 static void integrate(Board *board, int64_t to) {
     const Config *config = &board->config;

@@ -55,9 +55,10 @@ static bool same_function(const char *rule, const char *function) {
     return a == b && !strncmp(rule, function, a);
 }
 
-/* How often this process has called the function on the board. */
+static struct { const char *function; const Board *board; long calls; } counts[1024];
+
+/* How often this process has called the function on the board since it first used this state folder. */
 static long counted(const char *function, const Board *board) {
-    static struct { const char *function; const Board *board; long calls; } counts[1024];
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         if (counts[i].function && (counts[i].board != board || strcmp(counts[i].function, function))) continue;
         counts[i].function = function;
@@ -179,6 +180,7 @@ static bool open_all(void) {
         fprintf(stderr, "fake nvml: set FAKE_NVML_SCENARIO to a scenario file and FAKE_NVML_STATE to a folder.\n");
         return false;
     }
+    if (strcmp(state_folder, state)) memset(counts, 0, sizeof counts);
     strcpy(state_folder, state);
     if (!scenario_read(path, &scenario)) return false;
     state_path(name, sizeof name, "calls.log", -1);

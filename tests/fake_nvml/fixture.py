@@ -84,22 +84,36 @@ class FakeNvml:
                 board[name] = value
         _replace(self.state / f"set.{index}", "".join(f"{key} = {value}\n" for key, value in board.items()))
 
-    def load(self, index: int, load: float) -> None:
-        """How busy the board is from now on, 0 to 1; no change is lost, however seldom somebody reads."""
+    def load(self, index: int, load: float, at_s: float | None = None) -> None:
+        """How busy the board is from now on (or from a time since the beginning), 0 to 1.
+
+        No change is lost, however seldom somebody reads.
+        """
+        at_ns = time.monotonic_ns() if at_s is None else self._start_ns() + round(at_s * 1e9)
         with (self.state / f"load.{index}").open("a") as file:
-            file.write(f"{time.monotonic_ns()} {load}\n")
+            file.write(f"{at_ns} {load}\n")
 
     def xid(self, index: int, code: int) -> None:
         """An Xid error occurs now."""
         events = f"{self._set.get(index, {}).get('xid', '')} {self.elapsed():.6f}:{code}"
         self.set(index, xid=events.strip())
 
+    def begin(self, ago_s: float = 0.0) -> None:
+        """Sets the moment from which the scenario's times count, before any process has opened the boards.
+
+        A beginning long ago makes a test of what happens over a minute take no time.
+        """
+        _replace(self.state / "start", f"{time.monotonic_ns() - round(ago_s * 1e9)}\n")
+
     def elapsed(self) -> float:
-        """Seconds since the boards' start stamp, which is made now if no process has made it yet."""
+        """Seconds since the boards' beginning, which is now if no process has opened them yet."""
+        return (time.monotonic_ns() - self._start_ns()) / 1e9
+
+    def _start_ns(self) -> int:
         start = self.state / "start"
         if not start.exists():
-            _replace(start, f"{time.monotonic_ns()}\n")
-        return (time.monotonic_ns() - int(start.read_text())) / 1e9
+            self.begin()
+        return int(start.read_text())
 
     def locked(self, index: int) -> tuple[int, int] | None:
         """The lowest and highest SM clock in MHz that the board is locked to."""

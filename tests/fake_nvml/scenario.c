@@ -378,8 +378,9 @@ bool scenario_read(const char *path, Scenario *into) {
             size_t length = strlen(text);
             bool closed = text[length - 1] == ']';
             if (closed) text[length - 1] = 0;
-            if (!closed || !section(text + 1, into, &board, &every))
-                right = complain(path, number_, text, "is no section: [system], [boards] or [board N], counted from 0");
+            if (closed && section(text + 1, into, &board, &every)) continue;
+            if (closed) text[length - 1] = ']';
+            right = complain(path, number_, text, "is no section: [system], [boards] or [board N], counted from 0");
             continue;
         }
         char *key = split(text, &value, &wrong);
