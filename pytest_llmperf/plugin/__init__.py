@@ -14,12 +14,21 @@ import pytest
 
 from pytest_llmperf.errors import LlmperfError
 from pytest_llmperf.options import MARKER, add_options
-from pytest_llmperf.plugin.fixtures import NoBenchmark, llm_engine, llm_model, llmperf, uses_llmperf
-from pytest_llmperf.plugin.keys import RECORDER, SESSION, STATE
+from pytest_llmperf.plugin import boards
+from pytest_llmperf.plugin.fixtures import (
+    NoBenchmark,
+    gpu_clock,
+    gpus,
+    llm_engine,
+    llm_model,
+    llmperf,
+    uses_llmperf,
+)
+from pytest_llmperf.plugin.keys import BOARDS, RECORDER, SESSION, STATE
 from pytest_llmperf.plugin.recorder import Recorder
 from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches, run_again, run_in_rounds
 
-__all__ = ["llm_engine", "llm_model", "llmperf"]
+__all__ = ["gpu_clock", "gpus", "llm_engine", "llm_model", "llmperf"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,11 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and refuse what cannot be done."""
     config.addinivalue_line("markers", MARKER)
-    if config.getoption("--gpu-clock") is not None:
+    if config.getoption("--gpu-clock") is not None and not boards.CLOCKS_ARE_VERIFIED:
         raise pytest.UsageError(
             "--gpu-clock: this version cannot lock a clock yet, and will not pretend to. Lock it with "
             "`sudo nvidia-smi -lgc MHZ` before the run, undo it with `sudo nvidia-smi -rgc`, and leave the option out."
         )
+    config.stash[BOARDS] = boards.SessionBoards(config)
     if not config.pluginmanager.hasplugin("benchmark"):
         config.pluginmanager.register(NoBenchmark(), "llmperf-no-benchmark")
     config.stash[RECORDER] = recorder = Recorder(config)
@@ -46,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
         with usage_errors():
             check_options(config)
+            if not config.option.collectonly:
+                config.stash[BOARDS].begin()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -68,12 +80,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         session = LlmperfSession(config, config.stash[RECORDER])
         session.arrange(items)
     config.stash[SESSION] = session
+    if not config.option.collectonly:
+        with usage_errors():
+            config.stash[BOARDS].begin()
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Say in the header which engine measures, and why."""
+    """Say in the header which engine measures, and why, and at which clock."""
     session = config.stash.get(SESSION, None)
-    return [] if session is None else session.header()
+    return [*([] if session is None else session.header()), *config.stash[BOARDS].header()]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -151,14 +166,21 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close the engine."""
+    """Close the engine, then give the clock back."""
     ours = session.config.stash.get(SESSION, None)
-    if ours is not None:
-        ours.close()
+    try:
+        if ours is not None:
+            ours.close()
+    finally:
+        session.config.stash[BOARDS].close()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Close the engine, whatever happened before."""
+    """Close the engine and give the clock back, whatever happened before."""
     session = config.stash.get(SESSION, None)
-    if session is not None:
-        session.close()
+    try:
+        if session is not None:
+            session.close()
+    finally:
+        if BOARDS in config.stash:
+            config.stash[BOARDS].close()

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_llmperf.plugin.keys import SESSION, STATE
+from pytest_llmperf.errors import OptionError
+from pytest_llmperf.plugin.keys import BOARDS, SESSION, STATE
 
 if TYPE_CHECKING:
     from pytest_llmperf.engines.pool import RunningEngine
+    from pytest_llmperf.gpu import Board
     from pytest_llmperf.models import Model
     from pytest_llmperf.plugin.checking import Llmperf
     from pytest_llmperf.plugin.session import LlmperfSession, TestState
 
-__all__ = ["NoBenchmark", "llm_engine", "llm_model", "llmperf", "uses_llmperf"]
+__all__ = ["NoBenchmark", "gpu_clock", "gpus", "llm_engine", "llm_model", "llmperf", "uses_llmperf"]
 
 
 def uses_llmperf(item: pytest.Item) -> bool:
@@ -52,6 +54,38 @@ def llmperf(request: pytest.FixtureRequest, benchmark: Any) -> Iterator[Llmperf]
     yield fixture
     if benchmark is not None and not fixture.recorded:
         benchmark.skipped = True  # undecided, or failed: pytest-benchmark need not warn that it was not used
+
+
+@pytest.fixture
+def gpus(request: pytest.FixtureRequest) -> tuple[Board, ...]:
+    """The boards in use, in CUDA's order; none without a driver."""
+    return request.config.stash[BOARDS].boards()
+
+
+@pytest.fixture
+def gpu_clock(request: pytest.FixtureRequest) -> Iterator[int | None]:
+    """The SM clock in MHz that the boards in use are held at during this test; ``None`` when it runs free.
+
+    It is that of ``--gpu-clock``, or the parameter of a sweep, after which the former one returns:
+    ``@pytest.mark.parametrize("gpu_clock", range(750, 1301, 50), indirect=True)``.
+    """
+    from pytest_llmperf.plugin import boards as clocks
+
+    boards = request.config.stash[BOARDS]
+    wanted = getattr(request, "param", None)
+    if wanted is None:
+        held = boards.begin()
+        yield None if held is None else held.locked_mhz
+        return
+    if isinstance(wanted, bool) or not isinstance(wanted, int):
+        raise OptionError(f"The parameter gpu_clock of {request.node.nodeid} is a clock in MHz, not {wanted!r}.")
+    if uses_llmperf(request.node) and not clocks.CLOCKS_ARE_VERIFIED:
+        pytest.fail(
+            f"gpu_clock={wanted}: this version does not verify a clock while it measures, and will not pretend to.",
+            pytrace=False,
+        )
+    with boards.at(wanted) as clock:
+        yield clock.locked_mhz
 
 
 class NoBenchmark:

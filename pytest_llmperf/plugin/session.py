@@ -100,7 +100,7 @@ class LlmperfSession:
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
     def arrange(self, items: list[pytest.Item]) -> None:
-        """Resolve every test's engine, and bring tests of one engine together; other tests keep their places."""
+        """Resolve every test's engine, and bring tests of one engine and clock together; others keep their places."""
         places = [i for i, item in enumerate(items) if uses_llmperf(item)]
         ours = [items[i] for i in places]
         for item in ours:
@@ -112,10 +112,11 @@ class LlmperfSession:
             )
             if self.config.pluginmanager.hasplugin("benchmark"):
                 add_timer(item, self.replay_clock)
-        first: dict[str, int] = {}
+        first: dict[Any, int] = {}
         for number, item in enumerate(ours):
             first.setdefault(item.stash[STATE].spec.key, number)
-        ours.sort(key=lambda item: first[item.stash[STATE].spec.key])
+            first.setdefault(_engine_and_clock(item), number)
+        ours.sort(key=lambda item: (first[item.stash[STATE].spec.key], first[_engine_and_clock(item)]))
         for place, item in zip(places, ours, strict=True):
             items[place] = item
         self.progress.expect(len(ours))
@@ -317,6 +318,11 @@ def _interrupt_on(*signals: signal.Signals) -> dict[signal.Signals, Any]:
     for number in replaced:
         signal.signal(number, interrupt)
     return replaced
+
+
+def _engine_and_clock(item: pytest.Item) -> tuple[str, str]:
+    callspec = getattr(item, "callspec", None)
+    return item.stash[STATE].spec.key, repr(None if callspec is None else callspec.params.get("gpu_clock"))
 
 
 def _fail(report: pytest.TestReport, reason: str) -> None:

@@ -1,0 +1,165 @@
+"""The boards of a session, open while it needs them, and the clock that they are held at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_llmperf.errors import GpuError, OptionError
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_llmperf.gpu import Board, Device
+    from pytest_llmperf.gpu.clocks import ClockHolder
+
+__all__ = ["CLOCKS_ARE_VERIFIED", "HeldClock", "SessionBoards"]
+
+#: Whether measurements verify the clock that they were asked to be at. As long as they do not, none may be asked for.
+CLOCKS_ARE_VERIFIED = False
+
+
+@dataclass(frozen=True)
+class HeldClock:
+    """A clock that was asked for, and what became of it.
+
+    Attributes:
+        requested_mhz: As asked for, in MHz.
+        locked_mhz: The nearest that all boards in use support, in MHz.
+        step_mhz: The distance to the next one they support, in MHz.
+        expected: Whether somebody else has to have locked it.
+    """
+
+    requested_mhz: int
+    locked_mhz: int
+    step_mhz: int
+    expected: bool
+
+    def __str__(self) -> str:
+        what = "expected, as locked by an administrator" if self.expected else "locked"
+        asked = f" ({self.requested_mhz} MHz asked for)" if self.requested_mhz != self.locked_mhz else ""
+        return f"{self.locked_mhz} MHz {what}{asked}"
+
+
+class SessionBoards:
+    """The boards that this session may use. Nothing is opened before somebody asks.
+
+    Args:
+        config: Holds ``--gpu-clock`` and ``--gpu-clock-mode``.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._requested: int | None = config.getoption("--gpu-clock")
+        self._expected = config.getoption("--gpu-clock-mode") == "expect"
+        # Under xdist the controller holds the session's clock, once, and its workers live with it.
+        self._in_worker = hasattr(config, "workerinput")
+        self._open = ExitStack()
+        self._held = ExitStack()
+        self._devices: list[Device] | None = None
+        self._holder: ClockHolder | None = None
+        self.clock: HeldClock | None = None
+        self.notes: list[str] = []
+
+    def boards(self) -> tuple[Board, ...]:
+        """In CUDA's order; none without a driver."""
+        return tuple(device.board for device in self.devices())
+
+    def devices(self) -> list[Device]:
+        """The same, open until this is closed; none without a driver.
+
+        Raises:
+            GpuError: a board is there and does not answer.
+        """
+        if self._devices is None:
+            from pytest_llmperf.gpu.nvml import Nvml
+
+            nvml = Nvml()
+            try:
+                nvml.open()
+            except GpuError:
+                return []
+            self._open.callback(nvml.close)
+            selection = nvml.visible()
+            self.notes += [selection.doubt] if selection.doubt else []
+            self._devices = [nvml.device(board) for board in selection.boards]
+        return self._devices
+
+    def begin(self) -> HeldClock | None:
+        """Hold the session's clock, if one was asked for, until :meth:`close`; once, however often it is called.
+
+        Raises:
+            GpuError: it cannot be held.
+        """
+        if self.clock is None and self._requested is not None:
+            clock = self._nearest(self._requested)
+            if not self._in_worker:
+                self._held.enter_context(self._hold(clock))
+            self.clock = clock
+        return self.clock
+
+    @contextmanager
+    def at(self, mhz: int) -> Iterator[HeldClock]:
+        """Hold another clock within the block; the session's returns after it.
+
+        Raises:
+            GpuError: it cannot be held.
+        """
+        before = self.begin()
+        clock = self._nearest(mhz)
+        with self._hold(clock):
+            self.clock = clock
+            try:
+                yield clock
+            finally:
+                self.clock = before
+
+    def header(self) -> list[str]:
+        """What to say at the start: the clock, what was found left behind, what is doubtful."""
+        lines = [f"gpu clock: {self.clock} on {_names(self.boards())}"] if self.clock is not None else []
+        return lines + [f"gpu: {note}" for note in self.notes]
+
+    def close(self) -> None:
+        """Give the clock back and close the boards; it may be closed again."""
+        try:
+            self._held.close()
+        finally:
+            self.clock = None
+            self._devices = self._holder = None
+            self._open.close()
+
+    def _nearest(self, mhz: int) -> HeldClock:
+        from pytest_llmperf.gpu.clocks import clock_step, common_clocks, snap
+
+        if mhz < 1:
+            raise OptionError(f"A GPU clock is a frequency in MHz, not {mhz}.")
+        if not self.devices():
+            raise GpuError(
+                f"There is no GPU whose clock could be held at {mhz} MHz.",
+                remedy="Check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave the clock alone.",
+            )
+        clocks = common_clocks(self.devices())
+        nearest = snap(mhz, clocks)
+        return HeldClock(mhz, nearest, clock_step(nearest, clocks), self._expected)
+
+    @contextmanager
+    def _hold(self, clock: HeldClock) -> Iterator[None]:
+        if self._holder is None:
+            self._holder = self._new_holder()
+        with self._holder.hold(clock.locked_mhz):
+            yield
+
+    def _new_holder(self) -> ClockHolder:
+        from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock
+        from pytest_llmperf.gpu.recovery import release_stale
+
+        if self._expected:
+            return ExpectedClock()
+        # Here rather than at the lock, which would warn: the header is where one looks for it.
+        self.notes += map(str, release_stale())
+        return ClockLock(self.devices())
+
+
+def _names(boards: tuple[Board, ...]) -> str:
+    return ", ".join(f"GPU {board.index} ({board.name})" for board in boards)

@@ -1,0 +1,180 @@
+"""The fixtures ``gpus`` and ``gpu_clock``, and the session's clock: locked once, given back once."""
+
+import pytest
+
+from pytest_llmperf.gpu.lock_record import RecordFolder
+from pytest_llmperf.plugin import boards
+
+SWEEP = """
+import pytest
+
+@pytest.mark.parametrize("gpu_clock", [900, 1207], indirect=True)
+def test_swept(gpu_clock, gpus):
+    print("in", [board.index for board in gpus], "at", gpu_clock)
+
+def test_plain(gpu_clock):
+    print("plain at", gpu_clock)
+"""
+MEASURE = """
+import pytest
+from pytest_llmperf import Workload
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_one(llmperf, batch):
+    llmperf.measure(Workload(4, 4, batch=batch))
+"""
+VERIFIED = "import pytest_llmperf.plugin.boards as boards\nboards.CLOCKS_ARE_VERIFIED = True\n"
+
+
+@pytest.fixture
+def run(pytester, fake_nvml, monkeypatch, tmp_path):
+    """Runs a suite on two boards, as if measurements verified their clocks."""
+    fake_nvml.scenario("two-h200")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(boards, "CLOCKS_ARE_VERIFIED", True)
+    pytester.makeconftest(VERIFIED)
+
+    def run(text, *arguments, method="runpytest_inprocess"):
+        pytester.makepyfile(test_suite=text)
+        base = ("-s", "-p", "no:cacheprovider", "--llmperf-engine=sim:h200", "--llmperf-report=report")
+        return getattr(pytester, method)(*base, *arguments)
+
+    return run
+
+
+def told(fake):
+    """What each board was told, in order."""
+    return [
+        (call.board, int(call.argument.split("-")[0]) if "Set" in call.function else "reset")
+        for call in fake.calls()
+        if call.function in ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks")
+    ]
+
+
+def test_a_sweep_without_a_clock_of_the_session(run, fake_nvml):
+    result = run(SWEEP)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*in [[]0, 1[]] at 900*", "*in [[]0, 1[]] at 1200*", "*plain at None*"])
+    resets = [(0, "reset"), (1, "reset")]
+    assert told(fake_nvml) == [(0, 900), (1, 900), *resets, (0, 1200), (1, 1200), *resets]
+
+
+def test_after_a_parameter_the_sessions_clock_returns(run, fake_nvml):
+    result = run(SWEEP, "--gpu-clock=1500")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*plain at 1500*"])
+    clocks = [entry for board, entry in told(fake_nvml) if board == 1]
+    assert clocks == [1500, 900, 1500, 1200, 1500, "reset"]
+
+
+def test_the_session_locks_once_and_says_so(run, fake_nvml):
+    result = run(MEASURE, "--gpu-clock=903")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["gpu clock: 900 MHz locked (903 MHz asked for) on GPU 0 (NVIDIA H200), GPU 1*"])
+    assert told(fake_nvml) == [(0, 900), (1, 900), (0, "reset"), (1, "reset")]
+    assert RecordFolder().all() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "status"),
+    [
+        ("def test_one(llmperf): assert 0\ndef test_two(llmperf): assert 0", ["-x"], 1),
+        ("def test_one(llmperf): raise KeyboardInterrupt", [], 2),
+        ("import pytest\ndef test_one(llmperf): pytest.exit('enough', returncode=3)", [], 3),
+        ("def test_one(llmperf): pass\ndef test_two(nothing_of_this_name): pass", [], 1),
+    ],
+)
+def test_however_the_session_ends_each_board_is_unlocked_once(run, fake_nvml, text, arguments, status):
+    method = "runpytest_subprocess"  # an interrupt would end ours too
+    assert run(text, "--gpu-clock=900", *arguments, method=method).ret == status
+    assert told(fake_nvml) == [(0, 900), (1, 900), (0, "reset"), (1, "reset")]
+
+
+def test_an_error_in_collection_locks_nothing(run, fake_nvml):
+    assert run(f"{MEASURE}\nraise RuntimeError", "--gpu-clock=900").ret == 2
+    assert told(fake_nvml) == []
+
+
+def test_collecting_alone_locks_nothing(run, fake_nvml):
+    assert run(MEASURE, "--gpu-clock=900", "--collect-only").ret == 0
+    assert told(fake_nvml) == []
+
+
+def test_only_visible_boards_are_locked(run, fake_nvml, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    run(MEASURE, "--gpu-clock=900").assert_outcomes(passed=2)
+    assert told(fake_nvml) == [(1, 900), (1, "reset")]
+
+
+def test_expect_sets_nothing(run, fake_nvml):
+    result = run(SWEEP, "--gpu-clock=1500", "--gpu-clock-mode=expect")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*in * at 900*", "*plain at 1500*"])
+    assert told(fake_nvml) == []
+
+
+def test_without_permission_the_exit_status_is_4_with_the_ways_out(run, fake_nvml, monkeypatch, tmp_path):
+    fake_nvml.scenario("no-permission")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = run(MEASURE, "--gpu-clock=900")
+    assert result.ret == 4
+    lines = "\n".join(result.stdout.lines + result.stderr.lines)
+    for words in ("CAP_SYS_ADMIN", "sudo -n nvidia-smi", "--gpu-clock-mode expect"):
+        assert words in lines
+    assert "Traceback" not in lines
+
+
+def test_without_a_board_the_exit_status_is_4(run, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    result = run(MEASURE, "--gpu-clock=900")
+    assert result.ret == 4
+    assert any("no GPU whose clock could be held" in line for line in result.stderr.lines + result.stdout.lines)
+
+
+def test_under_xdist_the_clock_is_locked_and_given_back_once(run, fake_nvml):
+    pytest.importorskip("xdist")
+    result = run(
+        MEASURE, "--gpu-clock=900", "-n2", "test_suite.py", "-k", "llmperf or one", method="runpytest_subprocess"
+    )
+    result.assert_outcomes(passed=2)
+    assert told(fake_nvml) == [(0, 900), (1, 900), (0, "reset"), (1, "reset")]
+
+
+@pytest.mark.parametrize("value", ["'fast'", "True", "0", "-5", "900.5"])
+def test_a_parameter_that_is_no_clock_fails_its_test_in_words(run, fake_nvml, value):
+    text = f"import pytest\n@pytest.mark.parametrize('gpu_clock', [{value}], indirect=True)\ndef test(gpu_clock): pass"
+    result = run(text)
+    result.assert_outcomes(errors=1)
+    assert any("MHz, not" in line for line in result.stdout.lines)
+    assert told(fake_nvml) == []
+
+
+def test_without_a_driver_there_are_no_boards(run, fake_nvml):
+    fake_nvml.scenario("two-h200", "[system]\nerror.nvmlInit = DRIVER_NOT_LOADED\nerror.nvmlInitWithFlags = UNKNOWN")
+    run("def test(gpus, gpu_clock): assert (gpus, gpu_clock) == ((), None)").assert_outcomes(passed=1)
+
+
+def test_as_long_as_no_clock_is_verified_none_may_be_asked_for_by_what_measures(run, fake_nvml, pytester, monkeypatch):
+    monkeypatch.setattr(boards, "CLOCKS_ARE_VERIFIED", False)
+    pytester.makeconftest("")
+    text = (
+        "import pytest\n@pytest.mark.parametrize('gpu_clock', [900], indirect=True)\ndef test(gpu_clock, llmperf): pass"
+    )
+    result = run(text)
+    result.assert_outcomes(errors=1)
+    assert any("does not verify a clock" in line for line in result.stdout.lines)
+    assert run(MEASURE, "--gpu-clock=900").ret == 4
+    assert told(fake_nvml) == []
+
+
+def test_tests_of_one_clock_come_together(run):
+    text = """
+import pytest
+
+@pytest.mark.parametrize("gpu_clock", [900, 1200], indirect=True)
+@pytest.mark.parametrize("what", ["a", "b"])
+def test_one(what, gpu_clock, llmperf): pass
+"""
+    result = run(text, "--collect-only", "-q")
+    names = [line.partition("::")[2] for line in result.stdout.lines if "::" in line]
+    assert names == [f"test_one[{what}-{clock}]" for clock in (900, 1200) for what in "ab"]
