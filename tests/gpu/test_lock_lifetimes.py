@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -73,6 +74,13 @@ def keeper_of(process):
 
     (keeper,) = eventually(found)
     return keeper
+
+
+def ignores(process, number):
+    """Whether a process ignores a signal, as the kernel has it."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    (mask,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:"))
+    return mask >> (number - 1) & 1 == 1
 
 
 def resets(fake):
@@ -155,7 +163,7 @@ def test_a_process_that_is_killed_while_its_forked_child_keeps_everything_open(b
 def test_a_watchdog_that_is_asked_to_end_stays(boards, start):
     process = start(FOREVER)
     keeper = keeper_of(process)
-    time.sleep(0.5)  # until it ignores the signals; when that is not enough, it is not seen to fail
+    assert eventually(lambda: ignores(keeper, signal.SIGHUP))  # the last of them
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         keeper.send_signal(number)
     process.kill()
