@@ -14,11 +14,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pynvml
 import pytest
 
 from tests.fake_nvml import build
+from tests.fake_nvml.busy import busy_while
 from tests.fake_nvml.fixture import SCENARIOS
 
 MINUTE = "energy_period_ms = 60000\npower_period_ms = 60000\nnoise_w = 0\nenergy_start_j = 0\n"
@@ -705,3 +707,24 @@ def test_a_compiler_that_refuses_is_quoted(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="no-such-flag"):
         build.build()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+# ---- the busy server
+
+
+def test_the_board_is_busy_while_requests_are_in_flight(fake_nvml):
+    fake_nvml.scenario(plain())
+    board, requests = handle(), [0]
+
+    def until(mhz):
+        for _ in range(2000):
+            if pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_SM) == mhz:
+                return True
+            time.sleep(0.005)
+        return False
+
+    with busy_while(lambda: requests[0], fake_nvml.state / "load.0"):
+        assert until(300)
+        requests[0] = 4
+        assert until(1500)
+    assert until(300)

@@ -1,0 +1,64 @@
+"""A server whose board is busy while it answers, to try the plugin by hand: ``python -m tests.fake_nvml.busy``.
+
+It prints its URL and serves until it is interrupted. The board's load follows the requests in flight; the server's
+speed does not follow the board's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.plugin.servers import FakeServer
+
+
+@contextlib.contextmanager
+def busy_while(in_flight: Callable[[], int], load_file: Path) -> Iterator[None]:
+    """Writes the load that the requests in flight make, whenever it changes, until the block ends; then none."""
+    over = threading.Event()
+
+    def follow() -> None:
+        last = -1
+        while not over.wait(0.001):
+            requests = in_flight()
+            if requests != last:
+                _append(load_file, _load(requests))
+                last = requests
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        _append(load_file, 0)
+
+
+def _load(requests: int) -> float:
+    """Half for a single request, because decoding reads the weights whatever the batch; all at 16."""
+    return 0 if requests <= 0 else min(0.5 + requests / 32, 1)
+
+
+def _append(path: Path, load: float) -> None:
+    with path.open("a") as file:
+        file.write(f"{time.monotonic_ns()} {load}\n")
+
+
+def main() -> None:
+    """Serves until it is interrupted or terminated."""
+    # Blocked in all threads, so that the signal is waited for; a shell's background job ignores SIGINT otherwise.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    load_file = Path(os.environ["FAKE_NVML_STATE"]) / "load.0"
+    with FakeServer() as server, busy_while(lambda: len(server.requests) - server.answered, load_file):
+        print(f"http://{server.address}", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    main()
