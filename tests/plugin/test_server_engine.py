@@ -116,6 +116,27 @@ class TestFailures:
         assert record["invalid"] is None
         assert record["requests"]["completed"] == 3
 
+    def test_no_baseline_is_stored_from_a_run_with_failed_requests(self, suite, served):
+        with FakeServer(lambda number: "error" if number == 2 else None) as server:
+            result = served(server, "--llmperf-save", "-o", "llmperf_allowed_failures=1")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*1 requests failed, and no baseline is stored from such a run*"])
+        assert not list(suite.folder.rglob("baselines/**/*.json"))
+
+    def test_a_report_folder_that_cannot_be_written_is_found_at_once(self, suite):
+        suite.write(SUITE)
+        (suite.folder / "file").write_text("no folder")
+        result = suite.pytester.runpytest("--llmperf-engine=sim:h200", "--llmperf-report=file/report")
+        assert result.ret == 4
+        result.stderr.fnmatch_lines(["*cannot be written*--llmperf-report=DIR*"])
+
+    def test_a_failure_is_told_once(self, served):
+        with FakeServer() as server:
+            pass
+        result = served(server)
+        assert result.stdout.str().count("No server accepts connections") == 2  # the failure, and the short summary
+        assert "During handling" not in result.stdout.str()
+
     def test_nothing_listens(self, suite, served):
         with FakeServer() as server:
             pass
@@ -213,7 +234,7 @@ class TestServerMetrics:
         assert told["ttft_mean"] == pytest.approx(0.25)
         assert (told["most_running"], told["most_waiting"]) == (2, 1)
         assert not any("somebody else" in warning for warning in record["warnings"])
-        result.stdout.fnmatch_lines(["*test_load by the server's metrics: TTFT 250.0 ms (means)*"])
+        result.stdout.fnmatch_lines(["*test_load by the server's metrics: means of TTFT 250.0 ms*"])
 
     def test_requests_of_others_are_noticed(self, suite, served):
         seen = []

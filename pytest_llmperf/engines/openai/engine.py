@@ -40,6 +40,9 @@ _BUSY = 0.5
 #: Longest question outside of a load, seconds.
 _INQUIRY_S = 10.0
 _LOOK_EVERY_S = 0.25
+#: An answer of more events than this is not going to end.
+_EVENTS_A_TOKEN = 16
+_EVENTS_LEAST = 256
 #: Of a model that the server does not describe: ids that nearly every vocabulary has, and that are no control tokens.
 _UNKNOWN_VOCABULARY = 10_000
 _UNKNOWN_SPECIAL = 1_000
@@ -248,7 +251,13 @@ class OpenAIEngine:
         # How busy the server is shows while it is; but asking costs it time, so only the warm-up is watched.
         watch = None if self._measuring else asyncio.ensure_future(self._look_now_and_then())
         try:
-            answers = await self._workers.carry(numbers, offer.due_ns, offer.lanes, offer.read_timeout_ns)
+            answers = await self._workers.carry(
+                numbers,
+                offer.due_ns,
+                offer.lanes,
+                offer.read_timeout_ns,
+                _EVENTS_LEAST + _EVENTS_A_TOKEN * max(request.output_len for request in offer.requests),
+            )
         finally:
             if watch is not None:
                 watch.cancel()
