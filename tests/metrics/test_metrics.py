@@ -279,3 +279,9 @@ class TestPercentile:
     def test_the_ends_are_the_least_and_the_greatest(self, ascending):
         assert percentile(ascending, 0) == ascending[0]
         assert percentile(ascending, 1) == ascending[-1]
+
+
+def test_a_replay_too_short_for_a_plateau_is_counted_whole():
+    # The second request is due after the first has ended, and ends after everything was due.
+    short = repeat(request(50, 100, due=0), request(550, 600, due=500), loop="open")
+    assert window(short) == (0, 600 * MS)
