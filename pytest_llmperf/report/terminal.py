@@ -25,7 +25,9 @@ _COLUMNS = (("ttft", "TTFT"), ("tpot", "TPOT"), ("throughput", "tokens/s"))
 def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]:
     """The lines of the summary with their markup; at most ``width`` columns each."""
     engines = {
-        f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}" for t in results.tests if t.engine
+        _printable(f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}")
+        for t in results.tests
+        if t.engine
     }
     for engine in sorted(engines):
         yield engine[:width], {}
@@ -136,9 +138,12 @@ def _verdict(test: TestRecord) -> str:
 
 
 def _short(test: TestRecord) -> str:
-    name = test.nodeid.partition("::")[2] or test.nodeid
-    # Control characters in a test's id would act on the terminal.
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+    return _printable(test.nodeid.partition("::")[2] or test.nodeid)
+
+
+def _printable(text: str) -> str:
+    """Control characters, in a test's id or a server's name, would act on the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -74,6 +74,17 @@ class TestTheMainJob:
             result = served(server, "--llmperf-model=another/name")
         result.stdout.fnmatch_lines(["*does not serve another/name. It serves: served/name.*"])
 
+    @pytest.mark.parametrize("odd", ["a\ud800b", "a\x1b[2Jb", "m" * 1_000_000])
+    def test_a_model_with_an_odd_name(self, suite, served, odd):
+        with FakeServer(models={"data": [{"id": odd, "owned_by": odd}]}) as server:
+            assert served(server, "--llmperf-save", "--llmperf-launches=1").ret == 0
+            result = served(server)
+        assert result.ret == 0
+        assert {body["model"] for body in server.requests} == {odd}
+        assert "\x1b" not in result.stdout.str()
+        assert only(suite.records())["engine"]["model"].isprintable()
+        assert suite.results.with_name("report.html").stat().st_size < 500_000
+
     def test_a_model_that_lies_here_is_known(self, suite, served):
         models = {"data": [{"id": "x", "root": shape_folder("tiny-llama"), "owned_by": "vllm"}]}
         with FakeServer(models=models) as server:

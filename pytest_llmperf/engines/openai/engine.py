@@ -23,7 +23,7 @@ from pytest_llmperf.engines.openai.load.calibration import calibrate_once
 from pytest_llmperf.engines.openai.load.worker import Answer, Open
 from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
-from pytest_llmperf.engines.openai.served import ServedModel, find_model
+from pytest_llmperf.engines.openai.served import ServedModel, find_model, presentable
 from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, parse
 from pytest_llmperf.engines.openai.settings import Settings, settings_of
 from pytest_llmperf.engines.site import Site
@@ -116,7 +116,7 @@ class OpenAIEngine:
         timeout = min(_INQUIRY_S, self._site.read_timeout)
         self._inquiry = inquiry = Inquiry(address, self._headers, context, timeout)
         listing = await asyncio.to_thread(inquiry.json, f"{address.base}/models")
-        self._served = find_model(listing, self._spec.model, on_this_machine=address.is_loopback)
+        self._served = find_model(listing, self._spec.model, on_this_machine=address.is_loopback, secrets=self._secrets)
         self._opening = Open(
             family=family,
             where=where,
@@ -175,12 +175,13 @@ class OpenAIEngine:
         settings, config = self._settings, self._served.config
         low, high = self._vocabulary()
         number = version.get("version") if isinstance(version, dict) else None
+        maker = self._served.maker
         tensor = settings.tensor_parallel_size or 1
         pipeline = settings.pipeline_parallel_size or 1
         device, count = self._device(tensor * pipeline)
         return EngineInfo(
             kind="openai",
-            version=f"{self._served.maker} {number}".strip() if isinstance(number, str) else "unknown",
+            version=f"{maker} {presentable(number, self._secrets)}".strip() if isinstance(number, str) else "unknown",
             device=device,
             device_count=count,
             simulated=False,
