@@ -163,7 +163,7 @@ class TestWindow:
         assert value("total_throughput", trace) == pytest.approx(7 / 0.11)
 
     def test_a_late_client_does_not_end_the_closed_loop_early(self):
-        trace = repeat(request(100), request(300, due=100, sent=150), loop="closed")
+        trace = repeat(request(100), request(140), request(300, due=100, sent=150), loop="closed")
         assert window(trace) == (100 * MS, 150 * MS)
 
     def test_an_open_loop_is_counted_from_the_first_completion_to_the_last_arrival(self):

@@ -141,12 +141,37 @@ class TestFailures:
         assert result.ret == 4
         result.stderr.fnmatch_lines(["*cannot be written*--llmperf-report=DIR*"])
 
+    def test_https_to_a_server_that_speaks_plain_http(self, suite):
+        suite.write(SUITE)
+        with FakeServer() as server:
+            result = suite.run(engine=f"https://{server.address},calibrate=false")
+        result.stdout.fnmatch_lines(["*it speaks plain HTTP there. Write http:// instead of https://.*"])
+
     def test_a_failure_is_told_once(self, served):
         with FakeServer() as server:
             pass
         result = served(server)
         assert result.stdout.str().count("No server accepts connections") == 2  # the failure, and the short summary
         assert "During handling" not in result.stdout.str()
+
+    def test_a_server_that_is_gone_ends_the_test_at_once(self, suite, served):
+        suite.write(SUITE.replace("warmup=0", "warmup=1"))
+        servers = []
+
+        def answer(number):
+            if number == 4:  # the probe, three of the warm-up, and then nothing listens any more
+                servers[0].stop()
+
+        with FakeServer(answer) as server:
+            servers.append(server)
+            result = served(server, "--llmperf-repeats=50")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*is gone: it accepts no connection any more. See its log*"])
+
+    def test_unknown_vocabularies_get_ids_that_every_model_has(self, served):
+        with FakeServer() as server:
+            served(server)
+        assert max(max(body["prompt"]) for body in server.requests) < 256
 
     def test_nothing_listens(self, suite, served):
         with FakeServer() as server:

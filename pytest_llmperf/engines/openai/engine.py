@@ -28,7 +28,7 @@ from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, pars
 from pytest_llmperf.engines.openai.settings import Settings, settings_of
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineSpec
-from pytest_llmperf.errors import OptionError
+from pytest_llmperf.errors import EngineError, OptionError
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest, special_tokens
 from pytest_llmperf.trace import RequestTrace
@@ -43,9 +43,12 @@ _LOOK_EVERY_S = 0.25
 #: An answer of more events than this is not going to end.
 _EVENTS_A_TOKEN = 16
 _EVENTS_LEAST = 256
-#: Of a model that the server does not describe: ids that nearly every vocabulary has, and that are no control tokens.
-_UNKNOWN_VOCABULARY = 10_000
-_UNKNOWN_SPECIAL = 1_000
+#: Of a model that the server does not describe: ids that every vocabulary has. One beyond the vocabulary kills a vLLM
+#: server that has no tokenizer.
+_UNKNOWN_VOCABULARY = 256
+_UNKNOWN_SPECIAL = 16
+#: The first ordinary ids of a large vocabulary are rare bytes; the probe begins here.
+_PROBE_FROM = 1_000
 
 
 class OpenAIEngine:
@@ -133,10 +136,27 @@ class OpenAIEngine:
         self._calibration = await calibrate_once(self._site, settings)
         await self._start_workers(settings.workers or 1)
         self._dialect, answer = await negotiate(address.endpoint, self._probe, shown=address.shown)
+        if answer.error is not None:
+            await self._check_survived(answer.error)
         if self._dialect.endpoint == "chat" and answer.input_tokens is not None:
             self._dialect = replace(self._dialect, overhead=max(0, answer.input_tokens - len(self._probe_prompt())))
         version = await asyncio.to_thread(inquiry.json, f"{address.root}/version")
         return self._info(version)
+
+    async def _check_survived(self, error: str) -> None:
+        """Tell a server that failed our first request from one that died of it.
+
+        Raises:
+            EngineError: nothing listens there any more.
+        """
+        try:
+            await asyncio.to_thread(resolve, self._address, timeout=self._site.connect_timeout)
+        except EngineError:
+            raise EngineError(
+                f"The server at {self._address.shown} ended at our first request ({error}).",
+                remedy="See its log for why. A server without a tokenizer ends at token ids that its model does not "
+                "have: say which model it is with --llmperf-model FOLDER.",
+            ) from None
 
     async def _start_workers(self, count: int) -> None:
         if self._workers is not None:
@@ -158,7 +178,7 @@ class OpenAIEngine:
         size = config.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
         if not isinstance(size, int) or size < 2:
             return _UNKNOWN_SPECIAL, _UNKNOWN_VOCABULARY
-        return (_UNKNOWN_SPECIAL if size > 4 * _UNKNOWN_SPECIAL else min(size - 1, 8)), size
+        return (_PROBE_FROM if size > 4 * _PROBE_FROM else min(size - 1, 8)), size
 
     async def _probe(self, dialect: Dialect) -> Decoded:
         request = Request(f"probe-{dialect.described}", self._probe_prompt(), PROBE_TOKENS)
@@ -263,10 +283,24 @@ class OpenAIEngine:
             if watch is not None:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
+        self._check_alive(answers)
         self._books.note(answers, self._workers.statistics)
         shares = [one.cpu_ns / one.wall_ns for one in self._workers.statistics if one.wall_ns > 0]
         self._busiest_share = max(self._busiest_share, *shares) if shares else self._busiest_share
         return [self._trace(r, a) for r, a in zip(offer.requests, answers, strict=True)]
+
+    def _check_alive(self, answers: Sequence[Answer]) -> None:
+        """A server that accepts no connection any more is not to be offered another load.
+
+        Raises:
+            EngineError: none of the requests got one.
+        """
+        refused = f"connection refused by {self._address.host}:{self._address.port}"
+        if answers and all(answer.decoded.error == refused for answer in answers):
+            raise EngineError(
+                f"The server at {self._address.shown} is gone: it accepts no connection any more.",
+                remedy="See its log for why it ended, and start it again.",
+            )
 
     def _trace(self, request: Request, answer: Answer) -> RequestTrace:
         decoded = answer.decoded

@@ -106,6 +106,8 @@ def _patiently(ask: _Ask, pause: float) -> _Ask:
 
 
 def _raise_if_hopeless(answer: Decoded, shown: str) -> None:
+    if (answer.error or "").endswith("speaks plain HTTP there"):
+        raise EngineError(f"No connection to {shown}: {answer.error}.", remedy="Write http:// instead of https://.")
     if (answer.error or "").startswith("TLS with"):
         raise EngineError(
             f"No connection to {shown}: {answer.error}.",

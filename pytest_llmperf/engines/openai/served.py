@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_llmperf.engines.openai.address import Secrets
 from pytest_llmperf.errors import LlmperfError, OptionError
-from pytest_llmperf.models import Model, resolve
+from pytest_llmperf.models import Model, config_digest, resolve
 
 __all__ = ["ServedModel", "find_model", "presentable"]
 
@@ -86,9 +86,13 @@ def find_model(
             raise OptionError(
                 f"The server does not serve {asked.name}.", remedy=f"It serves: {_listed(entries, secrets)}."
             )
-    known: Model | None = asked
-    if asked.config is None:
-        known = _lying_here(chosen) if on_this_machine else None
+    here = _lying_here(chosen) if on_this_machine else None
+    known = here if asked.config is None else asked
+    if asked.config is not None and here is not None and not _same(here, asked):
+        raise OptionError(
+            f"The server serves {here.name}, and --llmperf-model says {asked.name}: their configs differ.",
+            remedy="Leave --llmperf-model out, or name the folder of the model that is served.",
+        )
     longest, maker = chosen.get("max_model_len"), chosen.get("owned_by")
     return ServedModel(
         id=chosen["id"],
@@ -98,6 +102,10 @@ def find_model(
         maker=presentable(maker, secrets) if isinstance(maker, str) else "",
         tokenizer=None if known is None else _tokenizer(known),
     )
+
+
+def _same(one: Model, other: Model) -> bool:
+    return config_digest(one.config or {}) == config_digest(other.config or {})
 
 
 def _listed(entries: Sequence[Mapping[str, Any]], secrets: Secrets) -> str:

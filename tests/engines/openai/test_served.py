@@ -148,3 +148,10 @@ def test_the_models_that_a_message_lists():
     with pytest.raises(OptionError) as error:
         find_model(listing(KEY, *entries), NAMED, secrets=Secrets((KEY,)))
     assert str(error.value).endswith("It serves: ***, " + ", ".join(f"m{n}\\x1b" for n in range(19)) + " and 6 more.")
+
+
+def test_another_model_than_the_one_that_lies_here():
+    entry = {"id": "m", "root": shape_folder("tiny-llama")}
+    with pytest.raises(OptionError, match=r"serves tiny-llama, and --llmperf-model says mistral-7b.*Leave --llmperf"):
+        find_model(listing(entry), resolve("mistral-7b"))
+    assert find_model(listing(entry), resolve("tiny-llama")).name == "tiny-llama"

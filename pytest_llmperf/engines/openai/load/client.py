@@ -49,6 +49,8 @@ _AHEAD_NS = 100 * _MS
 _AT_ONCE_NS = 100 * _MS
 _CLOCK_SAMPLE_NS = 100 * _MS
 
+#: What OpenSSL makes of an answer that is no TLS.
+_PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 _LOST = (select.EPOLLERR | select.EPOLLHUP) if hasattr(select, "epoll") else 0
 
 
@@ -511,6 +513,8 @@ class LoadClient:
 
 
 def _connect_failure(error: OSError, target: Target) -> tuple[str, str]:
+    if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
+        return "refused", f"TLS with {target.name} failed: it speaks plain HTTP there"
     if isinstance(error, ssl.SSLError):
         return "refused", f"TLS with {target.name} failed: {error.reason or error}"
     if isinstance(error, TimeoutError):
