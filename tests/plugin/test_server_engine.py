@@ -65,6 +65,35 @@ class TestTheMainJob:
         assert all(len(body["messages"][0]["content"].split()) == 6 for body in server.requests[1:])
         assert only(suite.records())["requests"]["completed"] == 3
 
+    def test_a_baseline_of_other_requests_is_compared_with_a_warning(self, suite, served):
+        def told():
+            return [w for w in only(suite.records())["warnings"] if "baseline" in w]
+
+        with FakeServer() as server:
+            served(server, "--llmperf-save", "--llmperf-launches=1", path="/v1/completions")
+            assert served(server, path="/v1/completions").ret == 0
+            assert told() == []
+            assert served(server, path="/v1/chat/completions").ret == 0
+        assert told() == [
+            "The baseline's requests were completions (ignore_eos, usage with each chunk), this run's chat "
+            "(ignore_eos, usage with each chunk): the difference includes theirs."
+        ]
+
+    def test_a_baseline_of_an_engine_in_process_is_compared_with_a_warning(self, suite, served):
+        with FakeServer() as server:
+            served(server, "--llmperf-save", "--llmperf-launches=1")
+            (path,) = (suite.folder / "baselines").rglob("*.json")
+            stored = json.loads(path.read_text())
+            assert stored["provenance"]["request"] == "completions (ignore_eos, usage with each chunk)"
+            del stored["provenance"]["request"]
+            stored["provenance"]["engine"] = "vllm"
+            path.write_text(json.dumps(stored))
+            assert served(server).ret == 0
+        assert (
+            "The baseline was measured in process (vllm), this run over HTTP (openai): the difference includes the API."
+            in only(suite.records())["warnings"]
+        )
+
     def test_the_model_is_the_one_that_is_served(self, suite, served):
         models = {"data": [{"id": "served/name", "owned_by": "vllm", "max_model_len": 4096}]}
         with FakeServer(models=models) as server:
@@ -73,6 +102,22 @@ class TestTheMainJob:
             assert {body["model"] for body in server.requests} == {"served/name"}
             result = served(server, "--llmperf-model=another/name")
         result.stdout.fnmatch_lines(["*does not serve another/name. It serves: served/name.*"])
+
+    @pytest.mark.parametrize(
+        ("ids", "warning"),
+        [
+            (["a", "b\x1b", "a"], "The server serves 2 models, of which a was measured: a, b\\x1b. Choose one with "
+             "--llmperf-model NAME."),
+            ([], "The server lists no model, so none was named to it. Name it with --llmperf-model NAME."),
+            (["a"], None),
+        ],
+    )  # fmt: skip
+    def test_a_model_that_nobody_asked_for(self, suite, served, ids, warning):
+        with FakeServer(models={"data": [{"id": one} for one in ids]}) as server:
+            served(server)
+            assert only(suite.records())["warnings"].count(warning) == (warning is not None)
+            served(server, "--llmperf-model=a")
+        assert not [w for w in only(suite.records())["warnings"] if "--llmperf-model" in w]
 
     @pytest.mark.parametrize("odd", ["a\ud800b", "a\x1b[2Jb", "m" * 1_000_000])
     def test_a_model_with_an_odd_name(self, suite, served, odd):

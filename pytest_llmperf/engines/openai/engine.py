@@ -339,7 +339,7 @@ class OpenAIEngine:
         busiest, self._busiest = self._busiest, Busiest()
         assert self._workers is not None
         client = self._books.client_side(self._workers.count, self._calibration)
-        warnings = self._books.warnings()
+        warnings = [*self._served.warnings, *self._books.warnings()]
         server = None
         if self._before is not None and (after := await asyncio.to_thread(self._snapshot)) is not None:
             server = between(self._before, after)

@@ -19,6 +19,8 @@ _LONGEST_NAME = 200
 #: So many of its models a message lists.
 _LISTED = 20
 _NO_SECRETS = Secrets()
+_CHOOSE = "Choose one with --llmperf-model NAME."
+_NAME_IT = "Name it with --llmperf-model NAME."
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class ServedModel:
         name: As records and baselines call it; presentable.
         maker: Who made the server (``owned_by``), such as ``"vllm"``; presentable.
         tokenizer: A tokenizer.json of it, where there is one here.
+        warnings: What a reader should know of the choice, in sentences.
     """
 
     id: str = field(repr=False)
@@ -40,6 +43,7 @@ class ServedModel:
     name: str = ""
     maker: str = ""
     tokenizer: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def presentable(name: str, secrets: Secrets) -> str:
@@ -74,9 +78,18 @@ def find_model(
     """
     entries = _entries(listing)
     if not entries:
-        return ServedModel(asked.location, asked.config, None, asked.name or "unknown", tokenizer=_tokenizer(asked))
+        warnings = () if asked.name else (f"The server lists no model, so none was named to it. {_NAME_IT}",)
+        name = asked.name or "unknown"
+        return ServedModel(asked.location, asked.config, None, name, tokenizer=_tokenizer(asked), warnings=warnings)
+    warnings = ()
     if not asked.name:
         chosen = entries[0]
+        different = {entry["id"]: entry for entry in entries}
+        if len(different) > 1:
+            warnings = (
+                f"The server serves {len(different)} models, of which {presentable(chosen['id'], secrets)} was "
+                f"measured: {_listed([*different.values()], secrets)}. {_CHOOSE}",
+            )
     else:
         own = (asked.name, asked.location)
         chosen = next((e for e in entries if e["id"] in own or e.get("root") in own), {})
@@ -101,6 +114,7 @@ def find_model(
         name=asked.name or presentable(known.name if known is not None else chosen["id"], secrets),
         maker=presentable(maker, secrets) if isinstance(maker, str) else "",
         tokenizer=None if known is None else _tokenizer(known),
+        warnings=warnings,
     )
 
 

@@ -45,12 +45,18 @@ def test_no_listing_breaks_it(value):
 )
 def test_a_server_that_lists_nothing_is_taken_at_our_word(value):
     assert find_model(value, NAMED) == ServedModel("org/model", None, None, "org/model")
-    assert find_model(value, UNNAMED) == ServedModel("", None, None, "unknown")
+    served = find_model(value, UNNAMED)
+    assert replace(served, warnings=()) == ServedModel("", None, None, "unknown")
+    assert len(served.warnings) == 1
 
 
 def test_the_first_unless_somebody_asked():
     served = find_model(listing({"id": "a", "max_model_len": 10, "owned_by": "vllm"}, "b"), UNNAMED)
-    assert served == ServedModel("a", None, 10, "a", "vllm")
+    assert replace(served, warnings=()) == ServedModel("a", None, 10, "a", "vllm")
+    assert served.warnings == (
+        "The server serves 2 models, of which a was measured: a, b. Choose one with --llmperf-model NAME.",
+    )
+    assert find_model(listing("a", "a"), UNNAMED).warnings == ()
 
 
 def test_the_one_that_was_asked_for_by_id_or_root():
