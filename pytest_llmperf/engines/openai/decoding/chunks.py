@@ -81,7 +81,10 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
         return False
     if event.get("detail"):
         return True
-    return bool(event.get("message")) and any(_tells_failure(event.get(name)) for name in ("code", "status"))
+    status = event.get("status")
+    if isinstance(status, str) and not status.isupper():
+        status = None  # "queued" is a sign of life; errors are named as in "UNAVAILABLE"
+    return bool(event.get("message")) and (_tells_failure(event.get("code")) or _tells_failure(status))
 
 
 def _tells_failure(code: object) -> bool:

@@ -89,6 +89,7 @@ class TestOutput:
             {"code": "0", "message": "fine"},
             {"status": 102, "message": "working"},
             {"status": "queued"},
+            {"status": "queued", "message": "two are before you"},
             {"code": None, "status": True, "message": "fine"},
             {"message": "hello"},
             {"detail": None},
