@@ -12,13 +12,15 @@ __all__ = ["write_atomically"]
 def write_atomically(path: Path, text: str) -> None:
     """Write through a temporary file beside ``path`` and a rename.
 
+    What UTF-8 cannot hold (lone surrogates) is written escaped: no text can end a session here.
+
     Raises:
         OSError: the folder cannot be written; what was there is untouched.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".llmperf-", suffix=".tmp")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

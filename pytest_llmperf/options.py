@@ -50,6 +50,9 @@ MARKER = (
     "that are part of what the test is."
 )
 
+#: Seconds; longer than any run, and short enough for every clock and socket.
+_LONGEST_TIMEOUT = 1_000_000
+
 _INI = (
     ("llmperf_engine", "string", "default for --llmperf-engine"),
     ("llmperf_model", "string", "default for --llmperf-model"),
@@ -183,8 +186,8 @@ class SessionOptions:
             baselines=(invoked_in if from_command_line else config.rootpath) / baselines,
             report=None if report is None else invoked_in / report,
             inconclusive=config.getoption("--llmperf-inconclusive"),
-            read_timeout=_ini_number(config, "llmperf_read_timeout", 120),
-            connect_timeout=_ini_number(config, "llmperf_connect_timeout", 30),
+            read_timeout=_ini_number(config, "llmperf_read_timeout", 120, at_most=_LONGEST_TIMEOUT),
+            connect_timeout=_ini_number(config, "llmperf_connect_timeout", 30, at_most=_LONGEST_TIMEOUT),
             tolerance=_ini_tolerance(config.getini("llmperf_tolerance") or []),
             allowed_failures=int(_ini_number(config, "llmperf_allowed_failures", 0, whole=True)),
             in_ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
@@ -289,7 +292,9 @@ def _ini_tolerance(lines: list[str]) -> dict[str, float]:
     return result
 
 
-def _ini_number(config: pytest.Config, name: str, default: float, *, whole: bool = False) -> float:
+def _ini_number(
+    config: pytest.Config, name: str, default: float, *, whole: bool = False, at_most: float = math.inf
+) -> float:
     text = config.getini(name)
     if text in (None, ""):
         return default
@@ -300,4 +305,6 @@ def _ini_number(config: pytest.Config, name: str, default: float, *, whole: bool
     if not math.isfinite(number) or (number < 0 or number != int(number) if whole else number <= 0):
         kind = "whole number of at least 0" if whole else "number above 0"
         raise OptionError(f"{name} in the ini file is a {kind}, not {text!r}.")
+    if number > at_most:
+        raise OptionError(f"{name} in the ini file is at most {at_most:.0f}, not {text!r}.")
     return number

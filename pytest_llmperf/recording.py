@@ -142,7 +142,14 @@ class RateMeasurement(Measurement):
     def record(self) -> dict[str, Any]:
         """For the test's record."""
         trials = [
-            {"launch": number, "rate": t.rate, "attained": t.attained, "kept_up": t.kept_up, "met": t.met}
+            {
+                "launch": number,
+                "rate": t.rate,
+                "attained": t.attained,
+                "kept_up": t.kept_up,
+                "failed": t.failed,
+                "met": t.met,
+            }
             for number, search in enumerate(self.searches)
             for t in search.trials
         ]

@@ -1,7 +1,8 @@
 """What all tests share."""
 
+from importlib.util import find_spec
+
 import pytest
-from hypothesis import settings
 
 # pytester forgets modules that an inner run has loaded; these stay, so that every inner run has the same classes.
 import pytest_llmperf.engines.simulated
@@ -9,9 +10,13 @@ import pytest_llmperf.machine
 import pytest_llmperf.plugin.checking
 import pytest_llmperf.report.write  # noqa: F401
 
-# Machines that run tests are shared: how long an example takes says nothing about the code.
-settings.register_profile("llmperf", deadline=None, database=None)
-settings.load_profile("llmperf")
+# pytest reads this file also where it only prints its options, in an environment without what the tests need.
+if find_spec("hypothesis") is not None:
+    from hypothesis import settings
+
+    # Machines that run tests are shared: how long an example takes says nothing about the code.
+    settings.register_profile("llmperf", deadline=None, database=None)
+    settings.load_profile("llmperf")
 
 pytest_plugins = ["pytester", "tests.fake_nvml.fixture"]
 

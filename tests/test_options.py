@@ -209,6 +209,12 @@ class TestSession:
         with pytest.raises(OptionError, match=f"llmperf_allowed_failures .* whole number .*'{value}'"):
             session(llmperf_allowed_failures=value)
 
+    @pytest.mark.parametrize("name", ["llmperf_read_timeout", "llmperf_connect_timeout"])
+    @pytest.mark.parametrize("value", ["1e300", "1000001", "1e18"])
+    def test_timeouts_that_no_clock_can_hold(self, session, name, value):
+        with pytest.raises(OptionError, match=f"{name} in the ini file is at most 1000000, not '{value}'"):
+            session(**{name: value})
+
     def test_numbers_of_the_ini_file_are_read(self, session):
         options = session(llmperf_read_timeout="0.5", llmperf_connect_timeout="7", llmperf_allowed_failures="2")
         assert (options.read_timeout, options.connect_timeout, options.allowed_failures) == (0.5, 7, 2)

@@ -100,6 +100,9 @@ def main() -> None:
     clients: list[Client] = [
         Ours(), VllmBench(arguments.vllm_python), GuideLlm(arguments.guidellm), AiPerf(arguments.aiperf)
     ]  # fmt: skip
+    names = [c.name for c in clients]
+    if unknown := [name for name in arguments.only or () if name not in names]:
+        sys.exit(f"There is no client {unknown[0]!r}; --only takes one of: {', '.join(names)}.")
     if arguments.only:
         clients = [c for c in clients if c.name in arguments.only]
     with tempfile.TemporaryDirectory(prefix="load-client-") as scratch:

@@ -42,7 +42,8 @@ class ClientSide:
         workers: Processes that carried the load.
         realtime: Whether they ran in the real-time scheduling class.
         processor_share: Of the busiest worker: processor time over wall time while the load lasted.
-        lateness_p50: Median of sent minus due, seconds.
+        lateness_p50: Median of how long after it could have (due, and handed over by the policy) a request was sent,
+            seconds.
         lateness_p99: 99th percentile of the same.
         wake_p50: Median of how much later than the kernel's stamp user space had a read, seconds; ``None`` without
             kernel stamps.

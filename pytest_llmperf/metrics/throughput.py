@@ -17,8 +17,8 @@ def window(repeat: RepeatTrace) -> tuple[int, int]:
 
     A batch is counted whole, from when it was due to its last token. A loop is counted while the load is at its
     plateau: from the first completion to the last submission (closed loop) or the last arrival (open loop). When
-    these do not lie in that order, the loop never reached a plateau and is counted whole. Failed requests neither
-    count nor stretch the window.
+    these do not lie in that order, or no request ends between them, the loop never reached a plateau and is counted
+    whole. Failed requests neither count nor stretch the window.
     """
     done = repeat.completed
     whole = min(r.due_ns for r in done), max(r.last_ns for r in done)
@@ -26,7 +26,7 @@ def window(repeat: RepeatTrace) -> tuple[int, int]:
         return whole
     start = min(r.last_ns for r in done)
     end = max(r.sent_ns if repeat.loop == "closed" else r.due_ns for r in done)
-    return (start, end) if end > start else whole
+    return (start, end) if any(start < r.last_ns <= end for r in done) else whole
 
 
 def per_second(repeat: RepeatTrace, count: Callable[[RequestTrace, int, int], float]) -> float | Missing:

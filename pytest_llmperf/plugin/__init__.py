@@ -139,11 +139,7 @@ def plain_failures() -> Iterator[None]:
     try:
         yield
     except LlmperfError as error:
-        sentence = str(error)
-    else:
-        return
-    # Outside of the handler, so that the failure does not drag the error along as its context.
-    pytest.fail(sentence, pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_llmperf import baselines
+from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pytest_llmperf.plugin.session import TestState
 
 __all__ = ["Gatekeeper"]
+
+#: Kinds of engines that are reached through an API.
+_OVER_HTTP = ("openai", "serve")
 
 
 class Gatekeeper:
@@ -47,7 +51,7 @@ class Gatekeeper:
     def gate(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
     ) -> tuple[list[Comparison], list[str]]:
-        """The verdicts on a test's gated metrics, and the fields in which the baseline differs, as sentences.
+        """The verdicts on a test's gated metrics, and in what the baseline differs, as sentences.
 
         Raises:
             BaselineError: the stored baseline is unusable.
@@ -72,7 +76,7 @@ class Gatekeeper:
                 incomparable or (other_slo if name == "goodput" else None),
             )
             for name, tolerance in gated.items()
-        ], differing  # fmt: skip
+        ], [*differing, *_taken_otherwise(baseline, measurement.info)]  # fmt: skip
 
     def _find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
@@ -111,6 +115,7 @@ class Gatekeeper:
             provenance={
                 "engine": info.kind,
                 "engine_version": info.version,
+                **({"request": info.args["request"]} if "request" in info.args else {}),
                 "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
                 **self.recorder.provenance(),
             },
@@ -129,6 +134,23 @@ class Gatekeeper:
             baselines.store(path, baseline)
         self.recorder.saved += len(state.staged)
         state.staged.clear()
+
+
+def _taken_otherwise(baseline: baselines.Baseline | None, info: EngineInfo) -> list[str]:
+    """What is comparable and yet concerns more than the engine: another way to it, or other requests."""
+    if baseline is None:
+        return []
+    before, now = baseline.provenance.get("engine"), info.kind
+    over_http = before in _OVER_HTTP
+    if isinstance(before, str) and not info.simulated and over_http != (now in _OVER_HTTP):
+        return [
+            f"The baseline was measured {'over HTTP' if over_http else 'in process'} ({before}), this run "
+            f"{'in process' if over_http else 'over HTTP'} ({now}): the difference includes the API."
+        ]
+    asked, asking = baseline.provenance.get("request"), info.args.get("request")
+    if isinstance(asked, str) and isinstance(asking, str) and asked != asking:
+        return [f"The baseline's requests were {asked}, this run's {asking}: the difference includes theirs."]
+    return []
 
 
 def _summary(summaries: Mapping[str, Summary], name: str) -> Summary:

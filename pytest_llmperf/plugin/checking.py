@@ -106,6 +106,9 @@ class Llmperf:
             run = self._finish(measurement, summaries, record)
             if measurement.invalid:
                 self._fail(record)
+            if failed := record["requests"]["failed"]:
+                why = f"{failed} requests failed, and no baseline is stored from such a run"
+                self._fail_with(record, f"{why}; the first with: {record['requests']['first_error']}")
             self._session.gatekeeper.stage(self._state, measurement, summaries)
             return run
         comparisons, differing = self._session.gatekeeper.gate(self._state, measurement, summaries)
@@ -131,7 +134,9 @@ class Llmperf:
         return run
 
     def _fail(self, record: Mapping[str, Any]) -> NoReturn:
-        paragraph = failure_paragraph(record)
+        self._fail_with(record, failure_paragraph(record))
+
+    def _fail_with(self, record: Mapping[str, Any], paragraph: str) -> NoReturn:
         # Kept with the test as well: whoever swallows the exception does not swallow the verdict.
         self._state.failures[record["nodeid"]] = paragraph
         pytest.fail(paragraph, pytrace=False)

@@ -11,11 +11,14 @@ import json
 import os
 import shlex
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_llmperf.errors import OptionError
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -63,7 +66,24 @@ class Recorder:
         """A run with performance tests begins: what an earlier run left in the same folder is not its own."""
         if not self._began and not self._in_worker:
             self._began = True
+            self._check_folder()
             self.clear()
+
+    def _check_folder(self) -> None:
+        """Find out before anything is measured that the report can be written.
+
+        Raises:
+            OptionError: it cannot.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise OptionError(
+                f"The report in {self.folder} cannot be written ({error.strerror or error}).",
+                remedy="Make the folder writable, or give another with --llmperf-report=DIR.",
+            ) from None
 
     def clear(self) -> None:
         """Take away what an earlier run has left in the folder, if it is a report's folder."""

@@ -44,8 +44,11 @@ def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float], extra_i
         seconds: One value a repeat.
         extra_info: Kept with the record.
     """
-    if benchmark is None or not seconds or getattr(benchmark, "stats", None) is not None:
-        return  # switched off, nothing measured, or the test has used the fixture for something of its own
+    if benchmark is None or getattr(benchmark, "stats", None) is not None:
+        return  # switched off, or the test has used the fixture for something of its own
+    if not seconds:
+        benchmark.skipped = True  # nothing was measured, and pytest-benchmark need not warn that it was not used
+        return
     left = iter(seconds)
 
     def one_repeat() -> None:

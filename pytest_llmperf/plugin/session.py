@@ -203,7 +203,7 @@ class LlmperfSession:
             self.progress.begin()
             running = self.engine(item)
 
-            def launch_of(workload: Workload, *, test: str, repeats: int) -> Launch:
+            def launch_of(workload: Workload, *, test: str, repeats: int, allowed: int | None) -> Launch:
                 what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches}"
                 at = f" at {workload.rate:.3g}/s" if isinstance(measurement, RateMeasurement) else ""
                 return measure_launch(
@@ -212,7 +212,7 @@ class LlmperfSession:
                     test=test,
                     repeats=repeats,
                     read_timeout=self.options.read_timeout,
-                    allowed_failures=self.options.allowed_failures,
+                    allowed_failures=allowed,
                     progress=lambda text: self.progress.show(f"{what}{at}, {text}"),
                 )
 
@@ -220,12 +220,18 @@ class LlmperfSession:
                 found = search_rate(
                     measurement.workload,
                     measurement.plan,
-                    lambda workload: launch_of(workload, test=f"{test}/{workload.rate}", repeats=1),
+                    lambda workload: launch_of(workload, test=f"{test}/{workload.rate}", repeats=1, allowed=None),
+                    allowed_failures=self.options.allowed_failures,
                 )
                 measurement.searches.append(found)
                 launch = found.launch
             else:
-                launch = launch_of(measurement.workload, test=test, repeats=self.options.repeats)
+                launch = launch_of(
+                    measurement.workload,
+                    test=test,
+                    repeats=self.options.repeats,
+                    allowed=self.options.allowed_failures,
+                )
             measurement.launches.append(launch)
             if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])

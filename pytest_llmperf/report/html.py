@@ -48,6 +48,9 @@ def render(results: Results, template: Path | None = None) -> str:
             counts=counts,
             gated=_gated,
             of_launch=_of_launch,
+            load=_load,
+            served=_served,
+            serves=any(_served(test) for test in tests),
             first_line=_first_line(tests),
         )
     except jinja2.TemplateNotFound:
@@ -66,6 +69,43 @@ def _strip(metric: MetricValue, verdict: VerdictRecord | None) -> Any:
 
 def _gated(test: TestRecord, metric: str) -> VerdictRecord | None:
     return next((v for v in test.verdicts if v.metric == metric), None)
+
+
+def _length(length: Any) -> str:
+    """A length in tokens, as a number or a distribution, in words."""
+    if not isinstance(length, dict):
+        return str(length)
+    ((kind, values),) = length.items()
+    if kind == "choice":
+        return " or ".join(f"{value:g}" for value in values)
+    return f"{values[-2]:g} to {values[-1]:g}"
+
+
+def _load(test: TestRecord) -> str:
+    """What was sent and how, in words."""
+    work: dict[str, Any] = test.workload or {}
+    if test.search is not None:
+        offer = f"at rates from {test.search.trials[0].rate:g} requests/s on"
+    elif work.get("batch"):
+        offer = f"batch {work['batch']}"
+    elif work.get("concurrency"):
+        offer = f"concurrency {work['concurrency']}"
+    elif work.get("rate"):
+        offer = f"{work['rate']:g} requests/s ({work.get('arrival', 'poisson')})"
+    else:
+        offer = "a replayed trace"
+    if work.get("trace"):
+        return offer
+    return f"{_length(work.get('input_len'))} prompt and {_length(work.get('output_len'))} output tokens, {offer}"
+
+
+def _served(test: TestRecord) -> str | None:
+    """Requests per second within the limits: found by a search, or of the rate that was offered."""
+    for name, words in (("max_rate", "up to {}/s"), ("goodput", "{}/s")):
+        metric = test.metrics.get(name)
+        if metric is not None and metric.value is not None:
+            return words.format(f"{metric.value:.3g}")
+    return None
 
 
 def _of_launch(test: TestRecord, metric: str, launch: int) -> str:

@@ -248,6 +248,7 @@ class Trial(_Model):
     rate: Number
     attained: Number = Field(description="share of the requests that met every SLO")
     kept_up: Number = Field(description="requests ended / requests due in the second half of the offer")
+    failed: int
     met: bool
 
 

@@ -25,13 +25,17 @@ _COLUMNS = (("ttft", "TTFT"), ("tpot", "TPOT"), ("throughput", "tokens/s"))
 def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]:
     """The lines of the summary with their markup; at most ``width`` columns each."""
     engines = {
-        f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}" for t in results.tests if t.engine
+        _printable(f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}")
+        for t in results.tests
+        if t.engine
     }
     for engine in sorted(engines):
         yield engine[:width], {}
     if any(t.engine and t.engine.simulated for t in results.tests):
         yield "SIMULATED: no figure here was measured", {"yellow": True}
-    name_width = max(12, min(width - 51, max((len(_short(t)) for t in results.tests), default=0)))
+    verdicts = max((len(_verdict(t)) for t in results.tests), default=0)
+    longest = max((len(_short(t)) for t in results.tests), default=0)
+    name_width = max(12, min(width - 12 * len(_COLUMNS) - 2 - max(13, verdicts), longest))
     head = f"{'test':<{name_width}}  " + "  ".join(f"{title:>10}" for _, title in _COLUMNS) + "  verdict"
     yield head[:width], {"bold": True}
     for test in results.worst_first():
@@ -45,7 +49,8 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
             text += f"; TPOT ours/engine's {min(ratios):.4f} to {max(ratios):.4f}"
         for part in _wrapped(text, width):
             yield part, {}
-    for sentence in _accounts(results):
+    serving = [line for test in results.tests if (line := _serving(test))]
+    for sentence in [*serving, *_accounts(results)]:
         for part in _wrapped(sentence, width):
             yield part, {}
     warned = [(_short(test), warning) for test in results.tests for warning in test.warnings]
@@ -58,7 +63,7 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
 
 def _accounts(results: Results) -> list[str]:
     """What the client of a server says of itself, and the server of itself beside what we measured."""
-    clients = [client for test in results.tests for client in test.client]
+    clients = [client for test in results.tests for client in test.client if client.output_tokens]
     if not clients:
         return []
     sources = sorted({t.requests.time_source for t in results.tests if t.requests and t.requests.time_source})
@@ -78,6 +83,21 @@ def _accounts(results: Results) -> list[str]:
     return [client, *(f"{_short(test)} by the server's metrics: {_server(test)}" for test in told)]
 
 
+def _serving(test: TestRecord) -> str | None:
+    """What a test that serves a rate is about, which the table has no column for."""
+    workload = test.workload or {}
+    if test.search is not None:
+        limits = ", ".join(f"{name} {format_value(limit, 's')}" for name, limit in workload.get("slo", {}).items())
+        rate = test.metrics["max_rate"].value if "max_rate" in test.metrics else None
+        found = "no rate" if rate is None else f"up to {format_value(rate, '')}requests/s"
+        return f"{_short(test)}: {found}, with {test.search.attainment:.0%} of the requests within {limits}"
+    goodput = test.metrics.get("goodput")
+    if goodput is None or goodput.value is None:
+        return None
+    offered = f" of {workload['rate']:g} offered" if workload.get("rate") else ""
+    return f"{_short(test)}: {format_value(goodput.value, '')}requests/s{offered} within every limit (goodput)"
+
+
 def _server(test: TestRecord) -> str:
     server = test.server[-1]
     shown = [
@@ -87,12 +107,12 @@ def _server(test: TestRecord) -> str:
     ]
     parts = [f"{name} {format_value(value, unit)}" for name, value, unit in shown if value is not None]
     if parts:
-        parts[-1] += " (means)"
+        parts[0] = f"means of {parts[0]}"
     if server.preemptions is not None:
         parts.append(f"{server.preemptions} preemptions")
     if server.prefix_cache_hit_rate is not None:
         parts.append(f"prefix cache hits {server.prefix_cache_hit_rate:.1%}")
-    if server.most_running is not None:
+    if server.most_running:
         parts.append(f"running/waiting at most {server.most_running}/{server.most_waiting or 0}")
     return ", ".join(parts) or "nothing told"
 
@@ -118,9 +138,12 @@ def _verdict(test: TestRecord) -> str:
 
 
 def _short(test: TestRecord) -> str:
-    name = test.nodeid.partition("::")[2] or test.nodeid
-    # Control characters in a test's id would act on the terminal.
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
+    return _printable(test.nodeid.partition("::")[2] or test.nodeid)
+
+
+def _printable(text: str) -> str:
+    """Control characters, in a test's id or a server's name, would act on the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -55,7 +55,7 @@ def measure_launch(
     test: str,
     repeats: int,
     read_timeout: float,
-    allowed_failures: int = 0,
+    allowed_failures: int | None = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
     """Measure a workload on an engine that is running.
@@ -66,7 +66,8 @@ def measure_launch(
         test: The test's id; decides the prompts.
         repeats: How often the whole workload is measured.
         read_timeout: Seconds without news after which a request has failed.
-        allowed_failures: Failed requests that the launch may have and still be valid.
+        allowed_failures: Failed requests that the launch may have and still be valid; ``None``: any number, because
+            whoever asks judges them.
         progress: Is told what is under way.
 
     Raises:
@@ -168,13 +169,14 @@ def _beyond_the_client(account: Account) -> str | None:
     )
 
 
-def _untrustworthy(traces: list[RepeatTrace], allowed_failures: int) -> str | None:
+def _untrustworthy(traces: list[RepeatTrace], allowed_failures: int | None) -> str | None:
     requests = [r for trace in traces for r in trace.requests]
     failed = [r for r in requests if not r.completed]
-    if len(failed) > allowed_failures:
-        return f"{len(failed)} of {len(requests)} requests failed, the first with: {failed[0].error}"
-    if any(not trace.completed for trace in traces):
-        return "in one repeat no request completed"
+    if allowed_failures is not None:
+        if len(failed) > allowed_failures:
+            return f"{len(failed)} of {len(requests)} requests failed, the first with: {failed[0].error}"
+        if any(not trace.completed for trace in traces):
+            return "in one repeat no request completed"
     for request in requests:
         if request.completed and request.output_tokens != request.asked_output:
             return f"a request asked for {request.asked_output} output tokens and got {request.output_tokens}"

@@ -78,12 +78,14 @@ class Trial:
         rate: Requests per second offered.
         attained: Share of them that met every SLO.
         kept_up: Requests ended over requests due in the second half of the offer.
-        met: Whether enough of them did, and the server kept up.
+        failed: Requests that failed.
+        met: Whether enough of them met every SLO, the server kept up, and no more failed than may.
     """
 
     rate: float
     attained: float
     kept_up: float
+    failed: int
     met: bool
 
 
@@ -106,13 +108,17 @@ class RateSearch:
         return self.rate is not None and self.rate >= plan.high
 
 
-def search_rate(workload: Workload, plan: RatePlan, measure: Callable[[Workload], Launch]) -> RateSearch:
+def search_rate(
+    workload: Workload, plan: RatePlan, measure: Callable[[Workload], Launch], *, allowed_failures: int = 0
+) -> RateSearch:
     """Search.
 
     Args:
         workload: With its SLOs; its rate is replaced.
         plan: How.
-        measure: Measures a workload once. What it calls invalid ends the search.
+        measure: Measures a workload once. What it calls invalid ends the search; failed requests do not make it so.
+        allowed_failures: At a rate with more failed requests than this, the service does not meet its objectives: a
+            server that refuses what it cannot serve is beyond its capacity, not beyond measuring.
 
     Raises:
         WorkloadError: the workload sets no SLO.
@@ -130,7 +136,7 @@ def search_rate(workload: Workload, plan: RatePlan, measure: Callable[[Workload]
         work = plan.workload(workload, rate)
         launch = measure(work if not trials else replace(work, warmup=0))
         lowest = lowest or launch
-        trial = _judged(rate, launch, workload, plan)
+        trial = _judged(rate, launch, workload, plan, allowed_failures)
         trials.append(trial)
         if launch.invalid is not None:
             return RateSearch(None, tuple(trials), launch)
@@ -145,12 +151,14 @@ def search_rate(workload: Workload, plan: RatePlan, measure: Callable[[Workload]
     return RateSearch(best[0], tuple(trials), best[1])
 
 
-def _judged(rate: float, launch: Launch, workload: Workload, plan: RatePlan) -> Trial:
+def _judged(rate: float, launch: Launch, workload: Workload, plan: RatePlan, allowed_failures: int) -> Trial:
     attained = attainment(launch.repeats, workload.slo)
     due, ended = backlog(launch.repeats)
     # Arrivals come at random: that so many fewer ended has to be more than their chance.
     piles_up = ended < _KEPT_UP * due and due - ended > 3 * math.sqrt(due)
-    return Trial(rate, attained, ended / due if due else 1.0, attained >= plan.attainment and not piles_up)
+    failed = sum(not request.completed for repeat in launch.repeats for request in repeat.requests)
+    met = attained >= plan.attainment and not piles_up and failed <= allowed_failures
+    return Trial(rate, attained, ended / due if due else 1.0, failed, met)
 
 
 def _next_rate(plan: RatePlan, passed: float | None, failed: float | None) -> float | None:

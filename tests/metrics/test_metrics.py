@@ -163,7 +163,7 @@ class TestWindow:
         assert value("total_throughput", trace) == pytest.approx(7 / 0.11)
 
     def test_a_late_client_does_not_end_the_closed_loop_early(self):
-        trace = repeat(request(100), request(300, due=100, sent=150), loop="closed")
+        trace = repeat(request(100), request(140), request(300, due=100, sent=150), loop="closed")
         assert window(trace) == (100 * MS, 150 * MS)
 
     def test_an_open_loop_is_counted_from_the_first_completion_to_the_last_arrival(self):
@@ -279,3 +279,9 @@ class TestPercentile:
     def test_the_ends_are_the_least_and_the_greatest(self, ascending):
         assert percentile(ascending, 0) == ascending[0]
         assert percentile(ascending, 1) == ascending[-1]
+
+
+def test_a_replay_too_short_for_a_plateau_is_counted_whole():
+    # The second request is due after the first has ended, and ends after everything was due.
+    short = repeat(request(50, 100, due=0), request(550, 600, due=500), loop="open")
+    assert window(short) == (0, 600 * MS)

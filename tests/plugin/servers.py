@@ -31,6 +31,7 @@ class FakeServer:
         self.tokens = 0
         self.answered = 0
         self.over = threading.Event()
+        self.stopped = False
         outer, lock = self, threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
@@ -81,6 +82,7 @@ class FakeServer:
                     time.sleep(0.001)
                 self._chunk(b"data: [DONE]\n\n")
                 self._chunk(b"")
+                self.close_connection = outer.stopped
                 with lock:
                     outer.answered += 1
                     outer.tokens += length
@@ -104,7 +106,13 @@ class FakeServer:
         self._thread.start()
         return self
 
+    def stop(self) -> None:
+        """Accept no further connection; close those that are open once they have been answered."""
+        self.stopped = True
+        self._server.socket.close()
+
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        self._server.shutdown()
+        if not self.stopped:
+            self._server.shutdown()
         self._server.server_close()

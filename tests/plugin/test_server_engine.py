@@ -65,6 +65,35 @@ class TestTheMainJob:
         assert all(len(body["messages"][0]["content"].split()) == 6 for body in server.requests[1:])
         assert only(suite.records())["requests"]["completed"] == 3
 
+    def test_a_baseline_of_other_requests_is_compared_with_a_warning(self, suite, served):
+        def told():
+            return [w for w in only(suite.records())["warnings"] if "baseline" in w]
+
+        with FakeServer() as server:
+            served(server, "--llmperf-save", "--llmperf-launches=1", path="/v1/completions")
+            assert served(server, path="/v1/completions").ret == 0
+            assert told() == []
+            assert served(server, path="/v1/chat/completions").ret == 0
+        assert told() == [
+            "The baseline's requests were completions (ignore_eos, usage with each chunk), this run's chat "
+            "(ignore_eos, usage with each chunk): the difference includes theirs."
+        ]
+
+    def test_a_baseline_of_an_engine_in_process_is_compared_with_a_warning(self, suite, served):
+        with FakeServer() as server:
+            served(server, "--llmperf-save", "--llmperf-launches=1")
+            (path,) = (suite.folder / "baselines").rglob("*.json")
+            stored = json.loads(path.read_text())
+            assert stored["provenance"]["request"] == "completions (ignore_eos, usage with each chunk)"
+            del stored["provenance"]["request"]
+            stored["provenance"]["engine"] = "vllm"
+            path.write_text(json.dumps(stored))
+            assert served(server).ret == 0
+        assert (
+            "The baseline was measured in process (vllm), this run over HTTP (openai): the difference includes the API."
+            in only(suite.records())["warnings"]
+        )
+
     def test_the_model_is_the_one_that_is_served(self, suite, served):
         models = {"data": [{"id": "served/name", "owned_by": "vllm", "max_model_len": 4096}]}
         with FakeServer(models=models) as server:
@@ -73,6 +102,33 @@ class TestTheMainJob:
             assert {body["model"] for body in server.requests} == {"served/name"}
             result = served(server, "--llmperf-model=another/name")
         result.stdout.fnmatch_lines(["*does not serve another/name. It serves: served/name.*"])
+
+    @pytest.mark.parametrize(
+        ("ids", "warning"),
+        [
+            (["a", "b\x1b", "a"], "The server serves 2 models, of which a was measured: a, b\\x1b. Choose one with "
+             "--llmperf-model NAME."),
+            ([], "The server lists no model, so none was named to it. Name it with --llmperf-model NAME."),
+            (["a"], None),
+        ],
+    )  # fmt: skip
+    def test_a_model_that_nobody_asked_for(self, suite, served, ids, warning):
+        with FakeServer(models={"data": [{"id": one} for one in ids]}) as server:
+            served(server)
+            assert only(suite.records())["warnings"].count(warning) == (warning is not None)
+            served(server, "--llmperf-model=a")
+        assert not [w for w in only(suite.records())["warnings"] if "--llmperf-model" in w]
+
+    @pytest.mark.parametrize("odd", ["a\ud800b", "a\x1b[2Jb", "m" * 1_000_000])
+    def test_a_model_with_an_odd_name(self, suite, served, odd):
+        with FakeServer(models={"data": [{"id": odd, "owned_by": odd}]}) as server:
+            assert served(server, "--llmperf-save", "--llmperf-launches=1").ret == 0
+            result = served(server)
+        assert result.ret == 0
+        assert {body["model"] for body in server.requests} == {odd}
+        assert "\x1b" not in result.stdout.str()
+        assert only(suite.records())["engine"]["model"].isprintable()
+        assert suite.results.with_name("report.html").stat().st_size < 500_000
 
     def test_a_model_that_lies_here_is_known(self, suite, served):
         models = {"data": [{"id": "x", "root": shape_folder("tiny-llama"), "owned_by": "vllm"}]}
@@ -115,6 +171,52 @@ class TestFailures:
         record = only(suite.records())
         assert record["invalid"] is None
         assert record["requests"]["completed"] == 3
+
+    def test_no_baseline_is_stored_from_a_run_with_failed_requests(self, suite, served):
+        with FakeServer(lambda number: "error" if number == 2 else None) as server:
+            result = served(server, "--llmperf-save", "-o", "llmperf_allowed_failures=1")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*1 requests failed, and no baseline is stored from such a run*"])
+        assert not list(suite.folder.rglob("baselines/**/*.json"))
+
+    def test_a_report_folder_that_cannot_be_written_is_found_at_once(self, suite):
+        suite.write(SUITE)
+        (suite.folder / "file").write_text("no folder")
+        result = suite.pytester.runpytest("--llmperf-engine=sim:h200", "--llmperf-report=file/report")
+        assert result.ret == 4
+        result.stderr.fnmatch_lines(["*cannot be written*--llmperf-report=DIR*"])
+
+    def test_https_to_a_server_that_speaks_plain_http(self, suite):
+        suite.write(SUITE)
+        with FakeServer() as server:
+            result = suite.run(engine=f"https://{server.address},calibrate=false")
+        result.stdout.fnmatch_lines(["*it speaks plain HTTP there. Write http:// instead of https://.*"])
+
+    def test_a_failure_is_told_once(self, served):
+        with FakeServer() as server:
+            pass
+        result = served(server)
+        assert result.stdout.str().count("No server accepts connections") == 2  # the failure, and the short summary
+        assert "During handling" not in result.stdout.str()
+
+    def test_a_server_that_is_gone_ends_the_test_at_once(self, suite, served):
+        suite.write(SUITE.replace("warmup=0", "warmup=1"))
+        servers = []
+
+        def answer(number):
+            if number == 4:  # the probe, three of the warm-up, and then nothing listens any more
+                servers[0].stop()
+
+        with FakeServer(answer) as server:
+            servers.append(server)
+            result = served(server, "--llmperf-repeats=50")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*is gone: it accepts no connection any more. See its log*"])
+
+    def test_unknown_vocabularies_get_ids_that_every_model_has(self, served):
+        with FakeServer() as server:
+            served(server)
+        assert max(max(body["prompt"]) for body in server.requests) < 256
 
     def test_nothing_listens(self, suite, served):
         with FakeServer() as server:
@@ -213,7 +315,7 @@ class TestServerMetrics:
         assert told["ttft_mean"] == pytest.approx(0.25)
         assert (told["most_running"], told["most_waiting"]) == (2, 1)
         assert not any("somebody else" in warning for warning in record["warnings"])
-        result.stdout.fnmatch_lines(["*test_load by the server's metrics: TTFT 250.0 ms (means)*"])
+        result.stdout.fnmatch_lines(["*test_load by the server's metrics: means of TTFT 250.0 ms*"])
 
     def test_requests_of_others_are_noticed(self, suite, served):
         seen = []

@@ -92,6 +92,19 @@ def test_an_untrustworthy_trial_ends_the_search():
     assert len(found.trials) == 3
 
 
+def test_a_server_that_sheds_load_is_beyond_its_capacity():
+    def measure(work):
+        good = launch(work).repeats[0].requests
+        shed = [request(due=r.due_ns / 1e6, error="HTTP 503") if work.rate > 10 and n % 50 == 0 else r
+                for n, r in enumerate(good)]  # fmt: skip
+        return Launch(0, INFO, (repeat(*shed, loop="open"),))
+
+    found = search_rate(WORK, RatePlan(2, 64, seconds=20), measure)
+    assert found.rate == pytest.approx(10, rel=0.05)
+    assert all((t.failed > 0) == (t.rate > 10) for t in found.trials)
+    assert search_rate(WORK, RatePlan(2, 64, seconds=20), measure, allowed_failures=100).rate == 64
+
+
 def test_failed_requests_are_not_met():
     def measure(work):
         good = launch(work).repeats[0].requests

@@ -183,14 +183,14 @@ def resolve(address: Address, *, timeout: float) -> tuple[int, tuple[object, ...
         ) from None
     reasons = []
     for family, kind, protocol, _, where in found:
-        with socket.socket(family, kind, protocol) as attempt:
-            attempt.settimeout(timeout)
-            try:
+        try:
+            # The name may have addresses of a family that this kernel does not have.
+            with socket.socket(family, kind, protocol) as attempt:
+                attempt.settimeout(timeout)
                 attempt.connect(where)
-            except OSError as error:
-                reasons.append("no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error))
-            else:
                 return family, where
+        except OSError as error:
+            reasons.append("no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error))
     raise EngineError(
         f"No server accepts connections at {address.shown}: {', '.join(dict.fromkeys(reasons))}.",
         remedy="Start the server, or check the URL given to --llmperf-engine.",

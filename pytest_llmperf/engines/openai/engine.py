@@ -23,12 +23,12 @@ from pytest_llmperf.engines.openai.load.calibration import calibrate_once
 from pytest_llmperf.engines.openai.load.worker import Answer, Open
 from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
-from pytest_llmperf.engines.openai.served import ServedModel, find_model
+from pytest_llmperf.engines.openai.served import ServedModel, find_model, presentable
 from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, parse
 from pytest_llmperf.engines.openai.settings import Settings, settings_of
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineSpec
-from pytest_llmperf.errors import OptionError
+from pytest_llmperf.errors import EngineError, OptionError
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest, special_tokens
 from pytest_llmperf.trace import RequestTrace
@@ -40,9 +40,15 @@ _BUSY = 0.5
 #: Longest question outside of a load, seconds.
 _INQUIRY_S = 10.0
 _LOOK_EVERY_S = 0.25
-#: Of a model that the server does not describe: ids that nearly every vocabulary has, and that are no control tokens.
-_UNKNOWN_VOCABULARY = 10_000
-_UNKNOWN_SPECIAL = 1_000
+#: An answer of more events than this is not going to end.
+_EVENTS_A_TOKEN = 16
+_EVENTS_LEAST = 256
+#: Of a model that the server does not describe: ids that every vocabulary has. One beyond the vocabulary kills a vLLM
+#: server that has no tokenizer.
+_UNKNOWN_VOCABULARY = 256
+_UNKNOWN_SPECIAL = 16
+#: The first ordinary ids of a large vocabulary are rare bytes; the probe begins here.
+_PROBE_FROM = 1_000
 
 
 class OpenAIEngine:
@@ -113,7 +119,7 @@ class OpenAIEngine:
         timeout = min(_INQUIRY_S, self._site.read_timeout)
         self._inquiry = inquiry = Inquiry(address, self._headers, context, timeout)
         listing = await asyncio.to_thread(inquiry.json, f"{address.base}/models")
-        self._served = find_model(listing, self._spec.model, on_this_machine=address.is_loopback)
+        self._served = find_model(listing, self._spec.model, on_this_machine=address.is_loopback, secrets=self._secrets)
         self._opening = Open(
             family=family,
             where=where,
@@ -130,10 +136,27 @@ class OpenAIEngine:
         self._calibration = await calibrate_once(self._site, settings)
         await self._start_workers(settings.workers or 1)
         self._dialect, answer = await negotiate(address.endpoint, self._probe, shown=address.shown)
+        if answer.error is not None:
+            await self._check_survived(answer.error)
         if self._dialect.endpoint == "chat" and answer.input_tokens is not None:
             self._dialect = replace(self._dialect, overhead=max(0, answer.input_tokens - len(self._probe_prompt())))
         version = await asyncio.to_thread(inquiry.json, f"{address.root}/version")
         return self._info(version)
+
+    async def _check_survived(self, error: str) -> None:
+        """Tell a server that failed our first request from one that died of it.
+
+        Raises:
+            EngineError: nothing listens there any more.
+        """
+        try:
+            await asyncio.to_thread(resolve, self._address, timeout=self._site.connect_timeout)
+        except EngineError:
+            raise EngineError(
+                f"The server at {self._address.shown} ended at our first request ({error}).",
+                remedy="See its log for why. A server without a tokenizer ends at token ids that its model does not "
+                "have: say which model it is with --llmperf-model FOLDER.",
+            ) from None
 
     async def _start_workers(self, count: int) -> None:
         if self._workers is not None:
@@ -155,7 +178,7 @@ class OpenAIEngine:
         size = config.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
         if not isinstance(size, int) or size < 2:
             return _UNKNOWN_SPECIAL, _UNKNOWN_VOCABULARY
-        return (_UNKNOWN_SPECIAL if size > 4 * _UNKNOWN_SPECIAL else min(size - 1, 8)), size
+        return (_PROBE_FROM if size > 4 * _PROBE_FROM else min(size - 1, 8)), size
 
     async def _probe(self, dialect: Dialect) -> Decoded:
         request = Request(f"probe-{dialect.described}", self._probe_prompt(), PROBE_TOKENS)
@@ -172,12 +195,13 @@ class OpenAIEngine:
         settings, config = self._settings, self._served.config
         low, high = self._vocabulary()
         number = version.get("version") if isinstance(version, dict) else None
+        maker = self._served.maker
         tensor = settings.tensor_parallel_size or 1
         pipeline = settings.pipeline_parallel_size or 1
         device, count = self._device(tensor * pipeline)
         return EngineInfo(
             kind="openai",
-            version=f"{self._served.maker} {number}".strip() if isinstance(number, str) else "unknown",
+            version=f"{maker} {presentable(number, self._secrets)}".strip() if isinstance(number, str) else "unknown",
             device=device,
             device_count=count,
             simulated=False,
@@ -248,15 +272,35 @@ class OpenAIEngine:
         # How busy the server is shows while it is; but asking costs it time, so only the warm-up is watched.
         watch = None if self._measuring else asyncio.ensure_future(self._look_now_and_then())
         try:
-            answers = await self._workers.carry(numbers, offer.due_ns, offer.lanes, offer.read_timeout_ns)
+            answers = await self._workers.carry(
+                numbers,
+                offer.due_ns,
+                offer.lanes,
+                offer.read_timeout_ns,
+                _EVENTS_LEAST + _EVENTS_A_TOKEN * max(request.output_len for request in offer.requests),
+            )
         finally:
             if watch is not None:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
+        self._check_alive(answers)
         self._books.note(answers, self._workers.statistics)
         shares = [one.cpu_ns / one.wall_ns for one in self._workers.statistics if one.wall_ns > 0]
         self._busiest_share = max(self._busiest_share, *shares) if shares else self._busiest_share
         return [self._trace(r, a) for r, a in zip(offer.requests, answers, strict=True)]
+
+    def _check_alive(self, answers: Sequence[Answer]) -> None:
+        """A server that accepts no connection any more is not to be offered another load.
+
+        Raises:
+            EngineError: none of the requests got one.
+        """
+        refused = f"connection refused by {self._address.host}:{self._address.port}"
+        if answers and all(answer.decoded.error == refused for answer in answers):
+            raise EngineError(
+                f"The server at {self._address.shown} is gone: it accepts no connection any more.",
+                remedy="See its log for why it ended, and start it again.",
+            )
 
     def _trace(self, request: Request, answer: Answer) -> RequestTrace:
         decoded = answer.decoded
@@ -295,7 +339,7 @@ class OpenAIEngine:
         busiest, self._busiest = self._busiest, Busiest()
         assert self._workers is not None
         client = self._books.client_side(self._workers.count, self._calibration)
-        warnings = self._books.warnings()
+        warnings = [*self._served.warnings, *self._books.warnings()]
         server = None
         if self._before is not None and (after := await asyncio.to_thread(self._snapshot)) is not None:
             server = between(self._before, after)

@@ -15,7 +15,8 @@ from pytest_llmperf.engines.openai.address import Address
 
 __all__ = ["Inquiry"]
 
-_LARGEST = 64 * 1024 * 1024
+#: Bytes; a longer answer is none, and is read no further.
+_LARGEST = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,12 @@ class Inquiry:
             answer = connection.getresponse()
             if answer.status != http.HTTPStatus.OK:
                 return None
-            text = answer.read(_LARGEST).decode("utf-8", "replace")
+            if (answer.length or 0) > _LARGEST:
+                return None
+            data = answer.read(_LARGEST + 1)
             # What was cut off, by the server or here, is no answer.
-            return None if answer.length or expired.is_set() else text
+            cut = len(data) > _LARGEST or answer.length or expired.is_set()
+            return None if cut else data.decode("utf-8", "replace")
         except (OSError, http.client.HTTPException, ValueError):
             return None
         finally:

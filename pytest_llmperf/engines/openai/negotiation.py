@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -21,57 +22,114 @@ _REFUSALS = (400, 404, 405, 415, 422, 501)
 #: There is no such endpoint.
 _ABSENT = (404, 405, 501)
 _NOT_ALLOWED = (401, 403)
+#: Not now: the model is still being loaded, or too much is asked at once.
+_BUSY = (429, 503)
+#: The server failed itself.
+_BROKEN = 500
+#: How often a busy server is asked again.
+_PATIENCE = 9
+#: What "max_tokens" is called by servers that no longer take that name.
+_NEWER_LIMIT = "max_completion_tokens"
+
+_Ask = Callable[[Dialect], Awaitable[Decoded]]
 
 
-async def negotiate(
-    endpoint: str | None, ask: Callable[[Dialect], Awaitable[Decoded]], *, shown: str
-) -> tuple[Dialect, Decoded]:
+async def negotiate(endpoint: str | None, ask: _Ask, *, shown: str, pause: float = 1.0) -> tuple[Dialect, Decoded]:
     """The richest dialect that a server takes, and its answer.
 
-    A server that answers with anything but a refusal of the request (an error of its own, a stream that breaks off,
-    silence) has understood: that is for the measurement to count.
+    A server that answers with anything but a refusal of the request (a stream that breaks off, silence) has
+    understood: that is for the measurement to count. So has one that is still busy after it was asked again for a
+    while, and one that fails itself, unless it does so on prompts of token ids only.
 
     Args:
         endpoint: The one that the URL names, or ``None``.
         ask: Sends a short request.
         shown: The server's URL for messages.
+        pause: Seconds before a busy server is asked again.
 
     Raises:
         EngineError: it refuses every request, or the API key.
     """
     refused = ""
+    asked: set[Dialect] = set()
     absent: set[str] = set()
-    for dialect in ladder(endpoint):
-        if dialect.endpoint in absent:
+    failed: tuple[Dialect, Decoded] | None = None
+    ask = _patiently(ask, pause)
+    steps = list(ladder(endpoint))
+    while steps:
+        dialect = steps.pop(0)
+        if dialect.endpoint in absent or dialect in asked:
             continue
+        asked.add(dialect)
         answer = await ask(dialect)
-        if (answer.error or "").startswith("TLS with"):
-            raise EngineError(
-                f"No connection to {shown}: {answer.error}.",
-                remedy="Name the certificate to trust with --llmperf-engine URL,ca_file=PATH, or check none with "
-                "verify=false.",
-            )
+        _raise_if_hopeless(answer, shown)
         status = _status(answer)
-        if status in _NOT_ALLOWED:
-            raise EngineError(
-                f"The server at {shown} refuses us: {answer.error}.",
-                remedy="Put its API key into the environment variable LLMPERF_API_KEY (or name another with "
-                "--llmperf-engine URL,api_key_env=NAME).",
-            )
-        if status not in _REFUSALS:
-            if dialect.endpoint == "completions" and status is None and not answer.text:
-                # A server without a tokenizer has no text, and only the ids tell its tokens.
-                with_ids = replace(dialect, token_ids=True)
-                again = await ask(with_ids)
-                return (with_ids, again) if again.error is None else (dialect, answer)
-            return dialect, answer
-        refused = answer.error or ""
-        if status in _ABSENT:
-            absent.add(dialect.endpoint)
+        if status in _REFUSALS:
+            refused = answer.error or ""
+            if status in _ABSENT:
+                absent.add(dialect.endpoint)
+            elif _NEWER_LIMIT in refused:
+                steps.insert(0, replace(dialect, limit=_NEWER_LIMIT))
+        elif status == _BROKEN and endpoint is None and dialect.endpoint == "completions":
+            # Some servers fail in this way on prompts that are no text.
+            failed = dialect, answer
+            absent.add("completions")
+        elif failed is not None and answer.error is not None:
+            break
+        else:
+            return await _with_text(dialect, answer, ask)
+    if failed is not None:
+        return failed
     raise EngineError(
         f"The server at {shown} refuses every request: {refused}.",
         remedy="Check the URL, and name the model it serves with --llmperf-model.",
     )
+
+
+def _patiently(ask: _Ask, pause: float) -> _Ask:
+    """Asks again while the server is busy, and once more where it failed; in all no more often than is reasonable."""
+    left = _PATIENCE
+    deadline: float | None = None
+
+    async def again(dialect: Dialect) -> Decoded:
+        nonlocal left, deadline
+        now = asyncio.get_running_loop().time
+        deadline = now() + _PATIENCE * pause if deadline is None else deadline
+        answer = await ask(dialect)
+        while _status(answer) in _BUSY and left > 0 and now() < deadline:
+            left -= 1
+            await asyncio.sleep(pause)
+            answer = await ask(dialect)
+        return await ask(dialect) if _status(answer) == _BROKEN else answer
+
+    return again
+
+
+def _raise_if_hopeless(answer: Decoded, shown: str) -> None:
+    if (answer.error or "").endswith("speaks plain HTTP there"):
+        raise EngineError(f"No connection to {shown}: {answer.error}.", remedy="Write http:// instead of https://.")
+    if (answer.error or "").startswith("TLS with"):
+        raise EngineError(
+            f"No connection to {shown}: {answer.error}.",
+            remedy="Name the certificate to trust with --llmperf-engine URL,ca_file=PATH, or check none with "
+            "verify=false.",
+        )
+    if _status(answer) in _NOT_ALLOWED:
+        raise EngineError(
+            f"The server at {shown} refuses us: {answer.error}.",
+            remedy="Put its API key into the environment variable LLMPERF_API_KEY (or name another with "
+            "--llmperf-engine URL,api_key_env=NAME).",
+        )
+
+
+async def _with_text(dialect: Dialect, answer: Decoded, ask: _Ask) -> tuple[Dialect, Decoded]:
+    """The dialect, asking for token ids where there is no text: of a server without a tokenizer only they tell."""
+    if dialect.endpoint == "completions" and _status(answer) is None and not answer.text:
+        with_ids = replace(dialect, token_ids=True)
+        again = await ask(with_ids)
+        if again.error is None:
+            return with_ids, again
+    return dialect, answer
 
 
 def _status(answer: Decoded) -> int | None:

@@ -96,6 +96,8 @@ def _check(name: str, value: Any) -> None:
     elif name == "stamps":
         fits, kind = value in ("kernel", "user"), "kernel or user"
     else:
-        fits, kind = (isinstance(value, str) and bool(value)) or (value is None and name != "api_key_env"), "a name"
+        # Names stand in records and paths; a file's name may be any.
+        named = isinstance(value, str) and bool(value) and (value.isprintable() or name == "ca_file")
+        fits, kind = named or (value is None and name != "api_key_env"), "a name"
     if not fits:
         raise OptionError(f"--llmperf-engine: {name} is {kind}, not {value!r}.")

@@ -69,20 +69,25 @@ class InThread:
         assert not isinstance(reply, Failed), reply.reason
         return reply
 
-    def carry(self, messages, *, connections=0, due_ns=None, lanes=None, timeout_ms=20_000):
+    def carry(self, messages, *, connections=0, due_ns=None, lanes=None, timeout_ms=20_000, most_events=None):
         """Carry these at once; returns what the worker did."""
         if connections is not None:
             self.ask(Prepare(dict(enumerate(messages)), connections))
         numbers = tuple(range(len(messages)))
-        return self.ask(Carry(numbers, due_ns, time.monotonic_ns(), lanes, round(timeout_ms * MS)))
+        return self.ask(Carry(numbers, due_ns, time.monotonic_ns(), lanes, round(timeout_ms * MS), most_events))
 
 
-def carry(player, messages=1, *, connections=0, due_ns=None, lanes=None, timeout_ms=20_000, **fields):
+def carry(player, messages=1, *, connections=0, due_ns=None, lanes=None, timeout_ms=20_000, most_events=None, **fields):
     """The answers to these requests, carried by a client of their own."""
     messages = [request()] * messages if isinstance(messages, int) else messages
     with InThread(opening(player, **fields)) as client:
         return client.carry(
-            messages, connections=connections, due_ns=due_ns, lanes=lanes, timeout_ms=timeout_ms
+            messages,
+            connections=connections,
+            due_ns=due_ns,
+            lanes=lanes,
+            timeout_ms=timeout_ms,
+            most_events=most_events,
         ).answers
 
 

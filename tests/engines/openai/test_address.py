@@ -1,5 +1,9 @@
 """URLs, taken apart without telling what is nobody's business."""
 
+import errno
+import os
+import socket
+
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -106,6 +110,27 @@ def test_what_is_shown_holds_no_secret(user, password, query, path, named):
 def test_names_that_do_not_resolve(host):
     with pytest.raises(EngineError, match=r"server's name .* does not resolve \("):
         resolve(Address.parse(f"http://{host}:1"), timeout=5)
+
+
+@pytest.mark.parametrize("listening", [True, False])
+def test_a_family_that_this_kernel_does_not_have(monkeypatch, listening):
+    class Lacking(socket.socket):
+        def __init__(self, family=-1, *rest, **named):
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+            super().__init__(family, *rest, **named)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = server.getsockname()
+        found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", where[1], 0, 0))]
+        found += [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where)] if listening else []
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        monkeypatch.setattr(socket, "socket", Lacking)
+        if listening:
+            assert resolve(Address.parse("http://h:1"), timeout=20) == (socket.AF_INET, where)
+        else:
+            with pytest.raises(EngineError, match=r"http://h:1: Address family not supported by protocol\. Start"):
+                resolve(Address.parse("http://h:1"), timeout=20)
 
 
 def test_certificates(tmp_path):

@@ -7,6 +7,7 @@ from pytest_llmperf.engines.openai.inquiry import Inquiry
 
 from .loads import good, plain
 from .player import Player, Reply
+from .served import frame
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -63,6 +64,25 @@ def test_servers_that_give_no_answer(reply):
         text, value = ask(player)
     assert value is None
     assert text in (None, "")
+
+
+@pytest.mark.parametrize("framing", ["chunked", "close", "length"])
+@pytest.mark.parametrize(("beyond", "taken"), [(0, True), (1, False), (1000, False)])
+def test_an_answer_beyond_the_limit_is_none(monkeypatch, framing, beyond, taken):
+    monkeypatch.setattr("pytest_llmperf.engines.openai.inquiry._LARGEST", 5000)
+    parts = [b"1" * 1000] * 5 + ([b"1" * beyond] if beyond else [])
+    with Player(lambda _: Reply([(0, part) for part in frame(parts, framing)], "close")) as player:
+        assert ask(player)[0] == ("1" * 5000 if taken else None)
+
+
+@pytest.mark.parametrize("framing", ["chunked", "close", "length"])
+def test_no_more_is_read_than_the_limit(framing):
+    part = b"vllm:num_requests_running 1.0\n" * 35_000
+    reply = Reply([(0, written) for written in frame([part] * 100, framing)], "close")
+    with Player(lambda _: reply) as player:
+        assert Inquiry(Address.parse(player.url), {}, None, 20.0).text("/metrics") is None
+        player.wait(lambda p: p.gone == 1)  # the client broke it off
+    assert len(player.asked[0].sent) < 40
 
 
 def test_interim_answers():

@@ -14,7 +14,7 @@ def said(error=None, words=" a"):
     return Decoded(words, (1,), (1,), (), "told", 5, 1, "server", error)
 
 
-def settle(answer, endpoint=None):
+def settle(answer, endpoint=None, pause=0.001):
     """The dialect that comes out, its answer, and all that were asked."""
     asked = []
 
@@ -22,7 +22,7 @@ def settle(answer, endpoint=None):
         asked.append(dialect)
         return answer(dialect)
 
-    return *asyncio.run(negotiate(endpoint, ask, shown="http://host:1")), asked
+    return *asyncio.run(negotiate(endpoint, ask, shown="http://host:1", pause=pause)), asked
 
 
 def test_the_richest_that_is_taken():
@@ -53,8 +53,64 @@ def test_the_newer_name_of_the_limit():
     def answer(dialect):
         return said(None if dialect.limit == "max_completion_tokens" else "HTTP 400: use max_completion_tokens")
 
-    dialect, _, _ = settle(answer, "chat")
-    assert (dialect.endpoint, dialect.limit) == ("chat", "max_completion_tokens")
+    dialect, _, asked = settle(answer, "chat")
+    assert dialect == Dialect("chat", limit="max_completion_tokens")
+    assert len(asked) == 2
+
+
+def test_the_newer_name_of_the_limit_with_less_besides():
+    def answer(dialect):
+        if dialect.limit == "max_tokens":
+            return said("HTTP 400: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
+        return said("HTTP 400: unknown argument ignore_eos" if dialect.exact_length else None)
+
+    dialect, _, asked = settle(answer, "chat")
+    assert dialect == Dialect("chat", exact_length=False, limit="max_completion_tokens")
+    assert len(asked) == len(set(asked))
+
+
+def test_a_newer_name_that_is_refused_as_well_costs_the_older_nothing():
+    def answer(dialect):
+        if dialect.limit != "max_tokens" or dialect.usage is not None:
+            return said("HTTP 422: unknown field, expected one of model, max_tokens, max_completion_tokens")
+        return said()
+
+    dialect, _, asked = settle(answer, "chat")
+    assert dialect == Dialect("chat", exact_length=False, usage=None)
+    assert len(asked) == len(set(asked))
+
+
+def test_prompts_of_token_ids_on_which_the_server_fails():
+    dialect, answer, asked = settle(lambda d: said("HTTP 500: oops" if d.endpoint == "completions" else None))
+    assert (dialect, answer.error) == (Dialect("chat"), None)
+    assert [d.endpoint for d in asked] == ["completions", "completions", "chat"]
+    # Nor does a chat work, or the URL names the endpoint: the measurement counts it.
+    for other in ("HTTP 500: oops", "HTTP 404: no", "HTTP 400: no", "error event: x"):
+        dialect, answer, _ = settle(
+            lambda d, other=other: said("HTTP 500: ids" if d.endpoint == "completions" else other)
+        )
+        assert (dialect, answer.error) == (Dialect("completions"), "HTTP 500: ids")
+    dialect, answer, _ = settle(lambda _: said("HTTP 500: ids"), "completions")
+    assert (dialect, answer.error) == (Dialect("completions"), "HTTP 500: ids")
+
+
+def test_a_server_that_failed_once():
+    answers = iter(["HTTP 500: boom", None])
+    dialect, answer, _ = settle(lambda _: said(next(answers)))
+    assert (dialect, answer.error) == (Dialect("completions"), None)
+
+
+@pytest.mark.parametrize("busy", ["HTTP 503: loading the model", "HTTP 429: slow down"])
+def test_a_busy_server_is_asked_again(busy):
+    answers = iter([busy, busy, busy, "HTTP 400: no ignore_eos", None])
+    dialect, answer, asked = settle(lambda _: said(next(answers)), pause=0.01)
+    assert (dialect.usage, answer.error, len(asked)) == ("end", None, 5)
+
+
+def test_patience_has_an_end():
+    dialect, answer, asked = settle(lambda _: said("HTTP 503: loading"))
+    assert (dialect, answer.error) == (Dialect("completions"), "HTTP 503: loading")
+    assert 2 <= len(asked) <= 10
 
 
 @pytest.mark.parametrize(

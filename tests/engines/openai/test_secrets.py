@@ -86,6 +86,15 @@ def test_a_key_whose_end_is_cut_off(key, before):
     assert KEY[:8] not in hidden
 
 
+def test_names_that_repeat_the_key(key):
+    models = {"data": [{"id": KEY, "owned_by": KEY}]}
+    paths = {"/v1/models": lambda _: plain(models), "/version": lambda _: plain({"version": KEY})}
+    with Player(openai(**paths)) as player:
+        told = use(engine(player.url))
+    assert json.loads(player.asked[-1].body)["model"] == KEY
+    assert not any(KEY[:10] in text for text in told)
+
+
 def test_a_server_that_repeats_whatever_comes(key):
     """Not HTTP at all: the beginning of the request is the beginning of the complaint."""
 

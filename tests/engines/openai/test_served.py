@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llmperf.engines.openai.served import ServedModel, find_model
+from pytest_llmperf.engines.openai.address import Secrets
+from pytest_llmperf.engines.openai.served import ServedModel, find_model, presentable
 from pytest_llmperf.errors import OptionError
 from pytest_llmperf.models import resolve, shape_folder
 
@@ -44,12 +45,18 @@ def test_no_listing_breaks_it(value):
 )
 def test_a_server_that_lists_nothing_is_taken_at_our_word(value):
     assert find_model(value, NAMED) == ServedModel("org/model", None, None, "org/model")
-    assert find_model(value, UNNAMED) == ServedModel("", None, None, "unknown")
+    served = find_model(value, UNNAMED)
+    assert replace(served, warnings=()) == ServedModel("", None, None, "unknown")
+    assert len(served.warnings) == 1
 
 
 def test_the_first_unless_somebody_asked():
     served = find_model(listing({"id": "a", "max_model_len": 10, "owned_by": "vllm"}, "b"), UNNAMED)
-    assert served == ServedModel("a", None, 10, "a", "vllm")
+    assert replace(served, warnings=()) == ServedModel("a", None, 10, "a", "vllm")
+    assert served.warnings == (
+        "The server serves 2 models, of which a was measured: a, b. Choose one with --llmperf-model NAME.",
+    )
+    assert find_model(listing("a", "a"), UNNAMED).warnings == ()
 
 
 def test_the_one_that_was_asked_for_by_id_or_root():
@@ -105,3 +112,52 @@ def test_a_folder_that_a_server_elsewhere_names_is_not_ours():
     assert find_model(listing(entry), UNNAMED).name == "tiny-llama"
     elsewhere = find_model(listing(entry), UNNAMED, on_this_machine=False)
     assert (elsewhere.name, elsewhere.config) == ("m", None)
+
+
+KEY = "sk-verysecretkey-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("org/Model é", "org/Model é"),
+        ("a\ud800b", "a\\ud800b"),
+        ("a\x1b[31mb\r\n\x00\x9b", "a\\x1b[31mb\\r\\n\\x00\\x9b"),
+        ("\u202eabc", "\\u202eabc"),
+        (f"of {KEY}", "of ***"),
+        ("", ""),
+    ],
+)
+def test_names_of_servers_are_made_presentable(name, shown):
+    assert presentable(name, Secrets((KEY,))) == shown
+    served = find_model(listing({"id": name, "owned_by": name}), UNNAMED, secrets=Secrets((KEY,)))
+    assert (served.id, served.name, served.maker) == (name, shown, shown)
+    assert KEY not in repr(served)
+
+
+@given(st.text(st.characters()))
+def test_any_name_can_be_shown(name):
+    shown = presentable(name, Secrets(("secret",)))
+    assert shown.isprintable()
+    assert len(shown) <= 200
+
+
+def test_long_names_are_cut_and_stay_different():
+    names = ["x" * 1_000_000, "x" * 999_999 + "y", "\x1b" * 150, "x" * 190 + KEY * 3]
+    shown = [presentable(name, Secrets((KEY,))) for name in names]
+    assert len(set(shown)) == len(names)
+    assert all(len(one) <= 200 and KEY[:8] not in one for one in shown)
+
+
+def test_the_models_that_a_message_lists():
+    entries = [f"m{n}\x1b" for n in range(25)]
+    with pytest.raises(OptionError) as error:
+        find_model(listing(KEY, *entries), NAMED, secrets=Secrets((KEY,)))
+    assert str(error.value).endswith("It serves: ***, " + ", ".join(f"m{n}\\x1b" for n in range(19)) + " and 6 more.")
+
+
+def test_another_model_than_the_one_that_lies_here():
+    entry = {"id": "m", "root": shape_folder("tiny-llama")}
+    with pytest.raises(OptionError, match=r"serves tiny-llama, and --llmperf-model says mistral-7b.*Leave --llmperf"):
+        find_model(listing(entry), resolve("mistral-7b"))
+    assert find_model(listing(entry), resolve("tiny-llama")).name == "tiny-llama"

@@ -56,6 +56,14 @@ def test_a_variable_needs_a_name():
         settings_of({"api_key_env": None})
 
 
+@pytest.mark.parametrize("name", ["hardware", "dtype", "quantization", "kv_cache_dtype"])
+@pytest.mark.parametrize("value", ["a\udcffb", "a\x1b[2Jb", "a\nb"])
+def test_names_that_no_record_could_hold(name, value):
+    with pytest.raises(OptionError, match=f"{name} is a name, not") as error:
+        settings_of({name: value})
+    assert str(error.value).isprintable()
+
+
 @pytest.mark.parametrize("name", ["api_key", "key", "token", "authorization"])
 def test_a_key_on_the_command_line(name):
     with pytest.raises(OptionError, match="api_key_env=NAME") as error:

@@ -17,6 +17,10 @@ __all__ = ["Chunk", "complaint", "read_chunk"]
 _MOST_TOKENS = 10_000_000
 #: Ends that are no answer: the server gave the request up.
 _GIVEN_UP = ("abort", "error")
+#: Where servers put what a model thinks before it answers.
+_REASONING = ("reasoning", "reasoning_content", "thinking", "reasoning_details")
+#: Of HTTP's status codes.
+_LOWEST_ERROR = 400
 
 
 class Chunk(NamedTuple):
@@ -39,9 +43,10 @@ class Chunk(NamedTuple):
 
 def complaint(event: Mapping[str, Any]) -> str | None:
     """Why an event means that the request failed, or ``None`` when it does not."""
-    if event.get("error") or event.get("object") == "error":
+    choice = _choice(event)
+    if event.get("error") or event.get("object") == "error" or (not choice and _is_bare_error(event)):
         return f"error event: {server_message(event) or 'it gives no reason'}"
-    reason = _choice(event).get("finish_reason")
+    reason = choice.get("finish_reason")
     if reason in _GIVEN_UP:
         return f'the server gave the request up: finish_reason is "{reason}"'
     return None
@@ -55,14 +60,47 @@ def read_chunk(event: Mapping[str, Any]) -> Chunk:
     ids = choice.get("token_ids") or delta.get("token_ids")
     # Some servers report the usage within the choice.
     usage = event.get("usage") or choice.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
+    if not usage and "x_groq" in event:
+        usage = _of(event["x_groq"], "usage")
+    asked = told = None
+    if usage:
+        asked = _count(_of(usage, "prompt_tokens", "input_tokens"))
+        told = _count(_of(usage, "completion_tokens", "output_tokens"))
     return Chunk(
         _text(choice.get("text")) or _delta_text(delta),
         len(ids) if isinstance(ids, list) else 0,
         bool(choice.get("finish_reason")),
-        _count(usage.get("prompt_tokens")),
-        _count(usage.get("completion_tokens")),
+        asked,
+        told,
     )
+
+
+def _is_bare_error(event: Mapping[str, Any]) -> bool:
+    """Whether an event without a choice is an error that no field calls one: ``{"code": 500, "message": ...}``."""
+    if event.get("choices"):
+        return False
+    if event.get("detail"):
+        return True
+    status = event.get("status")
+    if isinstance(status, str) and not status.isupper():
+        status = None  # "queued" is a sign of life; errors are named as in "UNAVAILABLE"
+    return bool(event.get("message")) and (_tells_failure(event.get("code")) or _tells_failure(status))
+
+
+def _tells_failure(code: object) -> bool:
+    """An HTTP status of an error, or an error's name."""
+    if isinstance(code, str) and not code.strip().isdecimal():
+        return bool(code.strip())
+    if isinstance(code, bool) or not isinstance(code, str | int | float):
+        return False
+    return (float(code) if isinstance(code, str) else code) >= _LOWEST_ERROR
+
+
+def _of(fields: object, *names: str) -> Any:
+    """The first of these that is there."""
+    if not isinstance(fields, dict):
+        return None
+    return next((fields[name] for name in names if fields.get(name) is not None), None)
 
 
 def _choice(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,8 +114,10 @@ def _choice(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _delta_text(delta: Mapping[str, Any]) -> str:
     content = _text(delta.get("content"))
-    # Servers that renamed the field send the same text under both names.
-    reasoning = _text(delta.get("reasoning")) or _text(delta.get("reasoning_content"))
+    if len(delta) == 1 and content:
+        return content
+    # Servers that renamed the field send the same text under both names, and once more in parts.
+    reasoning = next((text for name in _REASONING if (text := _text(delta.get(name)))), "")
     return reasoning + content + _text(delta.get("refusal")) + _calls(delta)
 
 
@@ -89,13 +129,13 @@ def _calls(delta: Mapping[str, Any]) -> str:
 
 
 def _text(value: object, depth: int = 4) -> str:
-    """A string, or a list of parts that hold text, or thoughts, which are again a list of parts."""
+    """A string, or a list of parts that hold text, a summary, or thoughts, which are again a list of parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and depth:
         return "".join(_text(part, depth - 1) for part in value)
     if isinstance(value, dict) and depth:
-        return _text(value.get("text") or value.get("thinking"), depth - 1)
+        return _text(value.get("text") or value.get("thinking") or value.get("summary"), depth - 1)
     return ""
 
 

@@ -56,7 +56,7 @@ class Books:
         windows: Counter[int] = Counter()
         for answer in answers:
             if answer.sent_ns:
-                self._lateness.append(answer.sent_ns - answer.due_ns)
+                self._lateness.append(answer.late_ns)
             self._late += answer.connected_late
             self._requests += 1
             self._tokens += answer.decoded.output_tokens
@@ -105,6 +105,11 @@ class Books:
             told.append(
                 f"Requests were sent up to {late * 1e3:.1f} ms after they were due (p99): the client was not woken in "
                 "time, and that time is in their latency."
+            )
+        if self._retried:
+            told.append(
+                f"{self._retried} requests were sent again, because the server closed the idle connection that they "
+                "were sent on first."
             )
         if self._late:
             told.append(f"{self._late} requests had to wait for a connection to be opened; that time is in their TTFT.")

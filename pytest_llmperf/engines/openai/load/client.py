@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import Any
 
 from pytest_llmperf.engines.openai.load.connection import Connection, Exchange
@@ -36,10 +37,20 @@ _EPOLL_GRAIN_NS = 1_200_000
 _CLOSING_NS = 1000 * _MS
 #: A connection that has waited this long without a request may be one that the server gave up.
 _STANDING_NS = 1000 * _MS
-#: Spare connections kept open while more requests are to come.
-_SPARE = 16
+#: How long it usually takes at most; after that, the request is taken for finished.
+_LINGER_NS = 20 * _MS
+#: A server may keep a connection alive with comments for this many read timeouts.
+_COMMENTS = 10
+#: Most connections kept standing by.
+_SPARE = 64
+#: Requests that are due within this time get a connection ahead.
+_AHEAD_NS = 100 * _MS
+#: A request on a connection that the server had closed already fails within this time.
+_AT_ONCE_NS = 100 * _MS
 _CLOCK_SAMPLE_NS = 100 * _MS
 
+#: What OpenSSL makes of an answer that is no TLS.
+_PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 _LOST = (select.EPOLLERR | select.EPOLLHUP) if hasattr(select, "epoll") else 0
 
 
@@ -75,12 +86,14 @@ class Load:
         start_ns: Nothing is submitted before.
         lanes: How many may be in flight; ``None``: any number.
         read_timeout_ns: Silence on an open request after which it has failed.
+        most_events: Events after which an answer is given up; ``None``: any number.
     """
 
     exchanges: Sequence[Exchange]
     start_ns: int
     lanes: int | None
     read_timeout_ns: int
+    most_events: int | None = None
 
 
 class LoadClient:
@@ -96,13 +109,17 @@ class LoadClient:
         self._leash = leash
         self._epoll = select.epoll()
         self._connections: dict[int, Connection] = {}
-        self._idle: deque[Connection] = deque()
+        #: Standing by: those that served already, the last one last, and those that never did, the oldest first.
+        self._used: list[Connection] = []
+        self._fresh: deque[Connection] = deque()
+        self._closing: deque[tuple[Connection, Exchange]] = deque()
         self._opening = 0
         self._in_flight: dict[int, Exchange] = {}
         self._by_exchange: dict[int, Connection] = {}
         self._spare_failed = False
         self._server_closes = False
         self._timeout_ns = 0
+        self._most_events: int | None = None
         self.clocks = ClockMap()
         # The kernel stamps segments only while some socket asks for it, and takes a moment to begin.
         self._holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -117,14 +134,18 @@ class LoadClient:
         """Have ``count`` connections standing by; returns how many there are when all is done or has failed."""
         self._drop_stale()
         self._spare_failed = False
-        for _ in range(count - len(self._idle)):
+        for _ in range(count - self._standing_by):
             if self._connect(None) is None:
                 break
         limit = time.monotonic_ns() + self._target.connect_timeout_ns
         while self._opening and time.monotonic_ns() < limit:
             self._handle(self._epoll.poll(0.05, _EVENTS))
             self._check_timeouts(time.monotonic_ns())
-        return len(self._idle)
+        return self._standing_by
+
+    @property
+    def _standing_by(self) -> int:
+        return len(self._used) + len(self._fresh)
 
     def _drop_stale(self) -> None:
         """Let go of connections that the server has closed meanwhile."""
@@ -168,7 +189,7 @@ class LoadClient:
             self._send(connection, connection.exchange)
         else:
             self._want_write(connection, False)
-            self._idle.append(connection)
+            self._fresh.append(connection)
 
     def _want_write(self, connection: Connection, wanted: bool) -> None:
         if connection.writing != wanted:
@@ -181,8 +202,9 @@ class LoadClient:
             self._opening -= 1
         if connection.exchange is not None:
             self._by_exchange.pop(connection.exchange.number, None)
-        with suppress(ValueError):
-            self._idle.remove(connection)
+        for standing_by in (self._used, self._fresh):
+            with suppress(ValueError):
+                standing_by.remove(connection)
         self._connections.pop(connection.fd, None)
         with suppress(OSError):
             self._epoll.unregister(connection.fd)
@@ -216,6 +238,8 @@ class LoadClient:
         upcoming = deque(load.exchanges)
         lanes = load.lanes if load.lanes is not None else len(upcoming)
         self._timeout_ns = load.read_timeout_ns
+        self._most_events = load.most_events
+        self._closing.clear()
         check_every = min(max(load.read_timeout_ns // 8, 5 * _MS), 250 * _MS)
         next_check = next_sample = 0
         while upcoming or self._in_flight:
@@ -226,7 +250,7 @@ class LoadClient:
             if now >= next_check:
                 self._check_timeouts(now)
                 next_check = now + check_every
-            wake = min(next_check, next_sample)
+            wake = min(next_check, next_sample, self._part_from_the_finished(now))
             submitted = 0
             while upcoming and len(self._in_flight) < lanes:
                 due = upcoming[0].due_ns or load.start_ns
@@ -238,13 +262,23 @@ class LoadClient:
                     break
                 self._submit(upcoming.popleft())
                 submitted += 1
-            if upcoming and submitted:
-                # Where connections are used again, lanes need no more of them than there are lanes: a server that
-                # gives each a thread may have none left for another.
-                free = lanes - len(self._in_flight) if load.lanes is not None and not self._server_closes else _SPARE
-                self._keep_spares(min(free, _SPARE, len(upcoming)))
+            if upcoming:
+                self._keep_spares(self._spares(load, upcoming, now))
             self._handle(self._wait(wake))
         self.clocks.sample()
+
+    def _spares(self, load: Load, upcoming: deque[Exchange], now: int) -> int:
+        """How many connections should stand by for what is about to come; no more than an ordinary client would have.
+
+        A server that gives each connection a thread, or counts them, would serve nobody else meanwhile.
+        """
+        if load.lanes is not None:
+            # Where connections are used again, lanes need no more of them than there are lanes.
+            return min(load.lanes - len(self._in_flight), len(upcoming), _SPARE) if self._server_closes else 0
+        if upcoming[0].due_ns is None:
+            return 0  # all at once: they were opened before
+        ahead = takewhile(lambda exchange: (exchange.due_ns or 0) <= now + _AHEAD_NS, islice(upcoming, _SPARE))
+        return max(1, sum(1 for _ in ahead))
 
     def _wait(self, until_ns: int) -> Iterable[tuple[int, int]]:
         left = until_ns - time.monotonic_ns()
@@ -260,8 +294,10 @@ class LoadClient:
         exchange.submitted_ns = exchange.moved_ns = time.monotonic_ns()
         if exchange.due_ns is None:
             exchange.due_ns = exchange.submitted_ns
-        if self._idle:
-            connection = self._idle.pop()  # the one used last: the server is the least likely to have closed it
+        if self._standing_by:
+            # The one used last: the server has not closed it, and attends to it. Else the one opened first: a server
+            # that takes connections one after the other has come to that one.
+            connection = self._used.pop() if self._used else self._fresh.popleft()
             self._assign(connection, exchange)
             self._send(connection, exchange)
         else:
@@ -269,7 +305,7 @@ class LoadClient:
             self._connect(exchange)
 
     def _keep_spares(self, wanted: int) -> None:
-        if not self._spare_failed and len(self._idle) + self._opening < wanted:
+        while not self._spare_failed and self._standing_by + self._opening < wanted:
             self._connect(None)
 
     def _send(self, connection: Connection, exchange: Exchange) -> None:
@@ -308,13 +344,16 @@ class LoadClient:
             if not data:
                 self._closed(connection, exchange)
                 continue
-            exchange.seen.append(now_ns())
-            exchange.stamps.append(stamp_of(ancillary) if ancillary else 0)
-            exchange.reads.append(data)
+            exchange.take(data, stamp_of(ancillary) if ancillary else 0, now_ns())
             if connection.answer_end.look(exchange, data):
                 self._complete(connection, exchange)
             elif connection.ended:
                 self._closed(connection, exchange)
+            elif exchange.done_seen:
+                self._closing.append((connection, exchange))
+            elif self._most_events is not None and exchange.events > self._most_events:
+                self._discard(connection)
+                self._end(exchange, "timeout", f"the answer did not end: {exchange.events} events came")
 
     def _other_event(self, connection: Connection, mask: int) -> bool:
         """Deal with everything but the bytes of an answer; whether such bytes are there as well."""
@@ -322,6 +361,9 @@ class LoadClient:
             self._establish(connection)
             return False
         exchange = connection.exchange
+        if exchange is None and connection.parted_ns:
+            self._rest(connection)
+            return False
         if exchange is None:
             if mask & (select.EPOLLIN | _LOST) and not connection.keeps_still():
                 self._discard(connection)  # the server closed it, or speaks out of turn
@@ -345,13 +387,51 @@ class LoadClient:
         connection.exchange = None
         connection.served += 1
         self._by_exchange.pop(exchange.number, None)
-        reusable = connection.answer_end.reusable and exchange.sent_ns
-        if reusable:
-            self._idle.append(connection)
+        if not exchange.sent_ns:
+            connection.answer_end.broken = True  # the rest of the request would be taken for another one
+        self._end(exchange, "complete" if connection.answer_end.ended else "close", None)
+        self._stand_by(connection)
+
+    def _stand_by(self, connection: Connection) -> None:
+        connection.parted_ns = 0
+        if connection.answer_end.reusable:
+            self._used.append(connection)
         else:
             self._server_closes = True
             self._discard(connection)
-        self._end(exchange, "complete" if connection.answer_end.ended else "close", None)
+
+    def _part_from_the_finished(self, now: int) -> int:
+        """Take exchanges for finished whose closing mark has come; returns when to look again.
+
+        The end of the HTTP answer usually follows at once. A server that lingers, or closes later, would keep a lane
+        of a closed loop that has nothing more to come; its connection reads on without the exchange.
+        """
+        while self._closing:
+            connection, exchange = self._closing[0]
+            if connection.exchange is exchange:
+                if (when := exchange.last_news_ns + _LINGER_NS) > now:
+                    return when
+                if exchange.said_done():
+                    connection.exchange = None
+                    connection.parted_ns = now
+                    connection.served += 1
+                    self._by_exchange.pop(exchange.number, None)
+                    self._end(exchange, "complete", None)
+            self._closing.popleft()
+        return now + _CLOCK_SAMPLE_NS
+
+    def _rest(self, connection: Connection) -> None:
+        """Read the end of an answer whose exchange was taken for finished."""
+        try:
+            data, _ = connection.receive()
+        except OSError:
+            data = b""
+        if data is None:
+            return
+        if not data:
+            connection.answer_end.broken = True
+        if not data or connection.answer_end.feed(data):
+            self._stand_by(connection)
 
     def _closed(self, connection: Connection, exchange: Exchange) -> None:
         if connection.send_error is not None:
@@ -374,7 +454,9 @@ class LoadClient:
     def _again(self, connection: Connection, exchange: Exchange) -> bool:
         """Send a request again whose connection the server had closed before it came; once."""
         stood_by = connection.served > 0 or exchange.submitted_ns - connection.opened_ns > _STANDING_NS
-        if not stood_by or exchange.reads or exchange.retried:
+        # A connection that was closed while it stood by fails at once; later, it is the request that failed.
+        at_once = time.monotonic_ns() - exchange.submitted_ns < _AT_ONCE_NS
+        if not stood_by or not at_once or exchange.reads or exchange.retried:
             return False
         exchange.retried = exchange.connected_late = True
         exchange.sent_ns = 0
@@ -394,9 +476,17 @@ class LoadClient:
                 exchange = connection.exchange
                 self._discard(connection)
                 self._not_connected(exchange, TimeoutError())
+            elif connection.parted_ns and now - connection.parted_ns > _CLOSING_NS:
+                self._discard(connection)
         for exchange in list(self._in_flight.values()):
             carrier = self._by_exchange.get(exchange.number)
             if carrier is None or not carrier.ready:
+                continue
+            quiet = now - (exchange.event_ns or exchange.sent_ns or now)
+            if quiet > _COMMENTS * self._timeout_ns:
+                self._discard(carrier)
+                seconds = f"{quiet / 1e9:.3g} s"
+                self._end(exchange, "timeout", f"read timeout: no event came for {seconds}, though bytes did")
                 continue
             silent = now - exchange.last_news_ns
             if silent <= min(self._timeout_ns, _CLOSING_NS):
@@ -423,6 +513,8 @@ class LoadClient:
 
 
 def _connect_failure(error: OSError, target: Target) -> tuple[str, str]:
+    if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
+        return "refused", f"TLS with {target.name} failed: it speaks plain HTTP there"
     if isinstance(error, ssl.SSLError):
         return "refused", f"TLS with {target.name} failed: {error.reason or error}"
     if isinstance(error, TimeoutError):

@@ -19,7 +19,10 @@ __all__ = ["Connection", "Exchange"]
 #: Bytes of one read: some sixty token events.
 _READ = 16384
 _LAST_CHUNK = b"0\r\n\r\n"
+#: How the last chunk begins, which may have an extension or trailers.
+_ZERO = b"\n0"
 _DONE = b"[DONE]"
+_EVENT = b"data:"
 #: As a line of its own: within a text, a line end would be escaped.
 _DONE_LINE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 #: The closing mark and all that may follow it in an answer.
@@ -43,11 +46,13 @@ class Exchange:
         moved_ns: When the server last took some of the request; before, its submission.
         connected_late: Whether a connection had to be opened after it was due.
         done_seen: Whether what looks like the stream's closing mark has come.
+        events: How many events have come, about.
+        event_ns: When the last of them came; before, 0.
     """
 
     __slots__ = (
-        "connected_late", "done_seen", "due_ns", "end", "error", "message", "moved_ns", "number", "reads", "retried",
-        "seen", "sent_ns", "stamps", "submitted_ns",
+        "connected_late", "done_seen", "due_ns", "end", "error", "event_ns", "events", "message", "moved_ns",
+        "number", "reads", "retried", "seen", "sent_ns", "stamps", "submitted_ns",
     )  # fmt: skip
 
     def __init__(self, number: int, message: bytes, due_ns: int | None = None) -> None:
@@ -55,12 +60,22 @@ class Exchange:
         self.message = message
         self.due_ns = due_ns
         self.submitted_ns = self.sent_ns = self.moved_ns = 0
+        self.events = self.event_ns = 0
         self.reads: list[bytes] = []
         self.stamps = array("q")
         self.seen = array("q")
         self.end: str | None = None
         self.error: str | None = None
         self.connected_late = self.done_seen = self.retried = False
+
+    def take(self, data: bytes, stamp: int, seen_ns: int) -> None:
+        """Keep what a read brought."""
+        self.seen.append(seen_ns)
+        self.stamps.append(stamp)
+        self.reads.append(data)
+        if events := data.count(_EVENT):
+            self.events += events
+            self.event_ns = seen_ns
 
     @property
     def last_news_ns(self) -> int:
@@ -112,11 +127,11 @@ class _AnswerEnd:
 
     def look(self, exchange: Exchange, data: bytes) -> bool:
         """Whether the answer has ended with this read."""
-        if not self.scan:
+        if _DONE in data:
+            exchange.done_seen = self.scan = True
+        elif not self.scan:
             self._tail = data[-5:] if len(data) >= 5 else (self._tail + data)[-5:]
-            if _DONE in data:
-                exchange.done_seen = self.scan = True
-            elif self._tail != _LAST_CHUNK:
+            if self._tail != _LAST_CHUNK and _ZERO not in data[-_ENDING:]:
                 return False
         return self.parse(exchange)
 
@@ -130,10 +145,19 @@ class _AnswerEnd:
                 self._parser.feed_data(b"".join(fresh))
             except (httptools.HttpParserError, httptools.HttpParserUpgrade):
                 self.broken = True  # or another protocol from here on, which we did not ask for
-        if not self.scan and scanned_before and not exchange.done_seen:
+        if not self.scan and scanned_before:
             # The rest of the read that brought the head.
-            exchange.done_seen = self.scan = any(_DONE in read for read in fresh)
+            exchange.done_seen = exchange.done_seen or any(_DONE in read for read in fresh)
             self._tail = fresh[-1][-5:] if fresh else b""
+        self.scan |= exchange.done_seen
+        return self.ended or self.broken
+
+    def feed(self, data: bytes) -> bool:
+        """Parse what comes after the exchange has been taken for finished; whether the answer has ended."""
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.broken = True
         return self.ended or self.broken
 
     @property
@@ -159,7 +183,7 @@ class Connection:
 
     __slots__ = (
         "_incoming", "_outgoing", "_pending", "_recvmsg", "_tls", "answer_end", "ended", "exchange", "fd", "opened_ns",
-        "ready", "send_error", "served", "sock", "writing",
+        "parted_ns", "ready", "send_error", "served", "sock", "writing",
     )  # fmt: skip
 
     def __init__(
@@ -174,6 +198,7 @@ class Connection:
         self.send_error: OSError | None = None
         self.ended = False  # TLS says so; the TCP connection may stay
         self.opened_ns = now_ns
+        self.parted_ns = 0  # when its exchange was taken for finished though the answer goes on
         self.answer_end = _AnswerEnd()
         self._pending: memoryview = memoryview(b"")
         self._recvmsg = self.sock.recvmsg

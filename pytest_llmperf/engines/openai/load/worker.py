@@ -80,6 +80,7 @@ class Carry:
         start_ns: Nothing is submitted before.
         lanes: How many may be in flight.
         read_timeout_ns: Silence after which a request has failed.
+        most_events: Events after which an answer is given up.
     """
 
     numbers: tuple[int, ...]
@@ -87,15 +88,17 @@ class Carry:
     start_ns: int
     lanes: int | None
     read_timeout_ns: int
+    most_events: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one request."""
+    """What became of one request; ``late_ns`` is how late the client sent it, from when it could have."""
 
     number: int
     due_ns: int
     sent_ns: int
+    late_ns: int
     time_source: str
     connected_late: bool
     decoded: Decoded
@@ -160,19 +163,20 @@ class _Worker:
         exchanges = [Exchange(n, self._messages.pop(n), when) for n, when in zip(order.numbers, due, strict=True)]
         self._client.clocks = clocks = ClockMap()
         wall, cpu = time.monotonic_ns(), time.process_time_ns()
+        ordered = wall
         with realtime(self._realtime) as granted:
-            self._client.carry(Load(exchanges, order.start_ns, order.lanes, order.read_timeout_ns))
+            self._client.carry(Load(exchanges, order.start_ns, order.lanes, order.read_timeout_ns, order.most_events))
         cpu = time.process_time_ns() - cpu
         wall = time.monotonic_ns() - max(wall, min(order.start_ns, time.monotonic_ns()))
         wake: list[int] = []
-        answers = tuple(self._answer(exchange, clocks, wake) for exchange in exchanges)
+        answers = tuple(self._answer(exchange, clocks, wake, ordered) for exchange in exchanges)
         retried = sum(exchange.retried for exchange in exchanges)
         gc.collect()
         return Carried(
             answers, Statistics(wall, cpu, tuple(sorted(wake)), clocks.drift_ns, clocks.stepped, granted, retried)
         )
 
-    def _answer(self, exchange: Exchange, clocks: ClockMap, wake: list[int]) -> Answer:
+    def _answer(self, exchange: Exchange, clocks: ClockMap, wake: list[int], ordered_ns: int) -> Answer:
         times, source = _times(exchange, clocks, wake)
         raw = RawAnswer(times=times, reads=exchange.reads, end=exchange.end or "close", error=exchange.error)
         due = exchange.due_ns if exchange.due_ns is not None else exchange.submitted_ns
@@ -180,9 +184,10 @@ class _Worker:
         if times and times[0] < sent:
             # The answer was under way before send() returned: the last byte cannot have left later than that.
             sent = max(due, min(sent, times[0]))
-        return Answer(
-            exchange.number, due, sent, source, exchange.connected_late, decode(raw, count_tokens=self._count_tokens)
-        )
+        # A batching policy hands over requests that were due long ago: that wait is not the client's.
+        late = max(0, sent - max(due, ordered_ns))
+        decoded = decode(raw, count_tokens=self._count_tokens)
+        return Answer(exchange.number, due, sent, late, source, exchange.connected_late, decoded)
 
     def close(self) -> None:
         self._client.close()

@@ -29,7 +29,7 @@ __all__ = ["Workers"]
 #: Time that an order needs to reach every worker.
 _LEAD_NS = 20_000_000
 #: Connections opened ahead when only the load can tell how many it needs.
-_STANDING_BY = 128
+_STANDING_BY = 4
 
 
 class Workers:
@@ -72,7 +72,12 @@ class Workers:
         return sum(reply.connections for reply in replies)
 
     async def carry(
-        self, numbers: Sequence[int], due_ns: Sequence[int] | None, lanes: int | None, read_timeout_ns: int
+        self,
+        numbers: Sequence[int],
+        due_ns: Sequence[int] | None,
+        lanes: int | None,
+        read_timeout_ns: int,
+        most_events: int | None = None,
     ) -> list[Answer]:
         """Carry prepared requests; returns their answers in the order of ``numbers``."""
         if lanes is not None and lanes < self._active:
@@ -84,7 +89,7 @@ class Workers:
             mine = [place for place, number in enumerate(numbers) if self._owner[number] == worker]
             share = None if lanes is None else self._part(lanes, worker)
             due = None if due_ns is None else tuple(due_ns[place] for place in mine)
-            orders.append(Carry(tuple(numbers[p] for p in mine), due, start, share, read_timeout_ns))
+            orders.append(Carry(tuple(numbers[p] for p in mine), due, start, share, read_timeout_ns, most_events))
         replies: list[Carried] = await self._all(orders)
         self.statistics += [reply.statistics for reply in replies]
         answers = {answer.number: answer for reply in replies for answer in reply.answers}

@@ -147,6 +147,17 @@ class TestRefusals:
     def test_any_other_content_type_is_none(self, kind, body, error):
         assert answered(body, kind=kind).error == f"answered with content type {error}"
 
+    @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b": ping\n\n", b"\r\nid: 7\r\nevent: x\r\nretry: 3\r\n"])
+    def test_a_stream_by_the_name_of_plain_text_is_one(self, before):
+        decoded = answered(before + event(A), DONE, kind="text/plain; charset=utf-8")
+        assert (decoded.error, decoded.received_ns) == (None, answered(before + event(A), DONE).received_ns)
+
+    @pytest.mark.parametrize("body", [b"", b"\n\n", b": ping\n\n", b"Oops\ndata: x\n\n", b" data: x\n\n", b"id: 7"])
+    def test_plain_text_that_is_no_stream(self, body):
+        assert answered(body, kind="text/plain").error == (
+            "answered with content type text/plain instead of text/event-stream"
+        )
+
     def test_a_body_without_a_content_type_that_is_an_error_says_so(self):
         pretty = b'{\n  "error": {\n    "message": "no such model"\n  }\n}\n'
         assert answered(pretty, kind=None).error == "answered without an event: no such model"

@@ -15,9 +15,10 @@ from pytest_llmperf.engines.openai.decoding.sse import events
 from ..served import DONE, FRAMINGS, frame, head
 
 ENDS = st.sampled_from(["complete", "close", "reset", "timeout", "refused", "odd"])
+ASIDE = ["code", "status", "detail", "x_groq", "reasoning_details", "summary", "input_tokens", "output_tokens"]
 WHERE = ["choices", "delta", "text", "content", "usage", "error", "object", "index", "token_ids", "finish_reason"]
 INSIDE = ["completion_tokens", "prompt_tokens", "tool_calls", "function", "name", "arguments", "reasoning", "detail"]
-NAMES = st.sampled_from([*WHERE, *INSIDE, "message", "thinking"])
+NAMES = st.sampled_from([*WHERE, *INSIDE, *ASIDE, "message", "thinking"])
 HEADER = st.characters(codec="latin-1", exclude_characters="\r\n\0")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.just("error"),

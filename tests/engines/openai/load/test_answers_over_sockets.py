@@ -82,7 +82,7 @@ def test_an_answer_in_single_bytes():
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_the_terminator_cut_across_reads(cut):
     data = b"".join(ANSWER)
-    with Player(lambda _: Reply([(0, data[:-cut]), (20, data[-cut:])])) as player:
+    with Player(lambda _: Reply([(0, data[:-cut]), (5, data[-cut:])])) as player:
         answers = carry(player, 3, lanes=1)
     assert [a.decoded.error for a in answers] == [None] * 3
     assert (player.accepted, [a.nth for a in player.asked]) == (1, [0, 1, 2])

@@ -13,7 +13,7 @@ from ..loads import MS
 def answer(number=0, *, late=0, received=(), bounds=(), connected_late=False, error=None):
     tokens = (2,) * len(received)
     decoded = Decoded("", received, tokens, bounds, "told", 1, sum(tokens), "server", error)
-    return Answer(number, 1000 * MS, 1000 * MS + late, "kernel", connected_late, decoded)
+    return Answer(number, 1000 * MS, 1000 * MS + late, late, "kernel", connected_late, decoded)
 
 
 def statistics(**fields):

@@ -98,7 +98,7 @@ def test_nothing_measured_is_no_figure(monkeypatch):
 def test_errors_are_measured_minus_true():
     def answer(number, received, error=None):
         return Answer(
-            number, 100, 110, "kernel", False, Decoded("", received, (1, 1), (), "told", 1, 2, "server", error)
+            number, 100, 110, 10, "kernel", False, Decoded("", received, (1, 1), (), "told", 1, 2, "server", error)
         )
 
     sent = Sent(("1", "0", "2"), (150, 120, 1), (array("q", [200, 300]), array("q", [170, 180]), array("q", [1, 2])))
