@@ -5,6 +5,8 @@
     LlmperfError
     ├── OptionError           a command-line option, ini value or marker argument is wrong
     ├── MachineError          this machine cannot measure what was asked for (no GPU, no engine, no permission)
+    │   └── GpuError           the driver refused what was asked of a board
+    │       └── GpuPermissionError   it refused because this user may not
     ├── WorkloadError         a workload that contradicts itself, or that the model cannot serve
     ├── EngineError           an engine did not start, or died
     │   └── RequestError      one request failed; the engine may still be alive
@@ -24,6 +26,8 @@ __all__ = [
     "ArchitectureError",
     "BaselineError",
     "EngineError",
+    "GpuError",
+    "GpuPermissionError",
     "HardwareError",
     "LlmperfError",
     "MachineError",
@@ -64,6 +68,14 @@ class OptionError(LlmperfError):
 
 class MachineError(LlmperfError):
     """This machine cannot measure what was asked for."""
+
+
+class GpuError(MachineError):
+    """The driver refused what was asked of a board; the message holds the driver's words."""
+
+
+class GpuPermissionError(GpuError):
+    """The driver refused what was asked of a board because this user may not."""
 
 
 class WorkloadError(LlmperfError):

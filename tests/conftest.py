@@ -13,7 +13,7 @@ import pytest_llmperf.report.write  # noqa: F401
 settings.register_profile("llmperf", deadline=None, database=None)
 settings.load_profile("llmperf")
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.fake_nvml.fixture"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,170 @@
+"""Whether a clock was held while something was measured: a pure judgement of samples.
+
+That the driver accepted a lock says nothing: power and heat go before it. So the SM clock is sampled during every
+measurement, and the board's own throttle times are read before and after: these see what happened between two samples.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_llmperf.gpu import Reading, Unreadable
+
+__all__ = ["ClockSample", "ClockVerdict", "verify"]
+
+#: Reasons that take away from the clock. The others say what the board was told, or that it has nothing to do.
+_THROTTLING = {
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware slowdown",
+    "sync_boost": "sync boost with slower boards",
+    "thermal": "thermal policy",
+    "sw_thermal_slowdown": "thermal slowdown by the driver",
+    "hw_thermal_slowdown": "thermal slowdown by the hardware",
+    "hw_power_brake_slowdown": "power brake",
+    "board_limit": "board limit",
+    "reliability": "reliability limit",
+}
+
+
+@dataclass(frozen=True)
+class ClockSample:
+    """One look at a board's clock.
+
+    Attributes:
+        at_ns: When, in monotonic nanoseconds.
+        sm_mhz: The SM clock in MHz.
+        reasons: Why it was what it was, as :meth:`pytest_llmperf.gpu.Device.clock_reasons` names them.
+    """
+
+    at_ns: int
+    sm_mhz: Reading[int]
+    reasons: Reading[frozenset[str]]
+
+    @property
+    def busy(self) -> bool:
+        """Whether the board had work, for all that is known: an idle one lowers its clock whatever it is locked at."""
+        return isinstance(self.reasons, Unreadable) or "gpu_idle" not in self.reasons
+
+    @property
+    def throttled_by(self) -> frozenset[str]:
+        """What took away from the clock."""
+        return frozenset() if isinstance(self.reasons, Unreadable) else self.reasons & _THROTTLING.keys()
+
+
+@dataclass(frozen=True)
+class ClockVerdict:
+    """What became of the clock during a measurement.
+
+    Attributes:
+        observed_mhz: Minimum, median and maximum while the board was busy, in MHz; ``None`` without such a sample.
+        throttled_fraction: The share of the time in which something took away from the clock, 0 to 1: of the busy
+            samples or, if that is more, of the time by the board's own account. ``None`` when nothing tells.
+        invalid: Why the measurement is not one at the requested clock.
+        warnings: What a reader should know all the same.
+    """
+
+    observed_mhz: tuple[int, float, int] | None
+    throttled_fraction: float | None
+    invalid: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def verify(
+    samples: Sequence[ClockSample],
+    throttle_before: Mapping[str, Reading[int]],
+    throttle_after: Mapping[str, Reading[int]],
+    requested_mhz: int | None,
+    *,
+    step_mhz: int = 15,
+) -> ClockVerdict:
+    """Judge whether one board held its clock.
+
+    Args:
+        samples: Taken while something was measured, in the order of time.
+        throttle_before: By cause the nanoseconds of throttling before it.
+        throttle_after: The same after it.
+        requested_mhz: The clock it was locked at, or expected at; ``None`` when nobody asked for one: then throttling
+            is normal and a warning.
+        step_mhz: The distance of neighbouring clocks of the board: a difference of one is how it rounds.
+    """
+    usable = [(sample, sample.sm_mhz) for sample in samples if not isinstance(sample.sm_mhz, Unreadable)]
+    busy = [(sample, mhz) for sample, mhz in usable if sample.busy]
+    clocks = [mhz for _, mhz in busy]
+    observed = (min(clocks), statistics.median(clocks), max(clocks)) if clocks else None
+    times, unknown = _throttle_times(throttle_before, throttle_after)
+    faults = [_useless(samples, len(usable), len(busy)), _throttled([sample for sample, _ in busy], times)]
+    if requested_mhz is not None:
+        faults.append(_elsewhere(clocks, requested_mhz, step_mhz))
+    found = [fault for fault in faults if fault is not None]
+    fraction = _fraction(samples, [sample for sample, _ in busy], times)
+    if requested_mhz is None or not found:
+        return ClockVerdict(observed, fraction, None, (*found, *unknown))
+    invalid = f"that the SM clock was held at {requested_mhz} MHz is refuted or unproven: {'; '.join(found)}"
+    return ClockVerdict(observed, fraction, invalid, unknown)
+
+
+def _useless(samples: Sequence[ClockSample], usable: int, busy: int) -> str | None:
+    """Why the samples say nothing, when they do not."""
+    if not samples:
+        return "no sample of it was taken"
+    if not usable:
+        why = next(sample.sm_mhz.reason for sample in samples if isinstance(sample.sm_mhz, Unreadable))
+        return f"none of {len(samples)} samples could be read ({why})"
+    if not busy:
+        return f"the board was idle in all of {usable} samples, and an idle board shows any clock"
+    return None
+
+
+def _throttled(busy: Sequence[ClockSample], times: Mapping[str, int]) -> str | None:
+    """What took away from the clock, by the samples and by the board's own account."""
+    parts = []
+    hit = [sample for sample in busy if sample.throttled_by]
+    if hit:
+        names = sorted({_THROTTLING[name] for sample in hit for name in sample.throttled_by})
+        parts.append(f"{len(hit)} of {len(busy)} samples throttled ({', '.join(names)})")
+    counted = [f"{_THROTTLING[cause]} {time / 1e6:.3g} ms" for cause, time in times.items() if time > 0]
+    if counted:
+        parts.append(f"throttled by the board's own account ({', '.join(counted)})")
+    return "; ".join(parts) or None
+
+
+def _elsewhere(clocks: Sequence[int], requested_mhz: int, step_mhz: int) -> str | None:
+    """How far the clock was from the one requested."""
+    other = [mhz for mhz in clocks if abs(mhz - requested_mhz) > step_mhz]
+    if not other:
+        return None
+    shown = f"{min(other)}" if min(other) == max(other) else f"{min(other)} to {max(other)}"
+    return f"{len(other)} of {len(clocks)} samples at {shown} MHz"
+
+
+def _throttle_times(
+    before: Mapping[str, Reading[int]], after: Mapping[str, Reading[int]]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """By cause the nanoseconds in between, and what is to be said of those that cannot be told."""
+    times: dict[str, int] = {}
+    fallen = []
+    for cause in _THROTTLING:
+        first, last = before.get(cause), after.get(cause)
+        if first is None or last is None or isinstance(first, Unreadable) or isinstance(last, Unreadable):
+            continue
+        if last < first:
+            fallen.append(cause)
+        else:
+            times[cause] = last - first
+    if not fallen:
+        return times, ()
+    return times, (f"the board's throttle times fell ({', '.join(fallen)}): was the driver loaded again?",)
+
+
+def _fraction(samples: Sequence[ClockSample], busy: Sequence[ClockSample], times: Mapping[str, int]) -> float | None:
+    known = [sample for sample in busy if not isinstance(sample.reasons, Unreadable)]
+    shares = []
+    if known:
+        shares.append(sum(1 for sample in known if sample.throttled_by) / len(known))
+    span = samples[-1].at_ns - samples[0].at_ns if samples else 0
+    if times and span > 0:
+        # Causes overlap: their sum may exceed the time there was.
+        shares.append(min(1.0, max(times.values()) / span))
+    return max(shares, default=None)
