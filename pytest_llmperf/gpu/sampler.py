@@ -1,0 +1,206 @@
+"""Reading the boards while something else is measured, from a process of its own.
+
+A read of the energy counter takes milliseconds inside the driver, and a thread of the measuring process would take
+turns with it. A process costs neither; what it does to the boards themselves is measured, not assumed (see the
+benchmark). It sleeps between rounds, reads the counter in every second one, and keeps everything in memory until it is
+asked.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+from pytest_llmperf.gpu import ActivityMeter, Device, Reading, Unreadable
+
+__all__ = ["NOTHING", "REASONS", "BoardSamples", "Collect", "Start", "collect", "main"]
+
+#: What stands in the arrays for a value that was not read.
+NOTHING = float("nan")
+#: The bits of :attr:`BoardSamples.reasons`, from the lowest.
+REASONS = (
+    "gpu_idle", "applications_clocks", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
+    "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock",
+)  # fmt: skip
+#: Counter reads are this many rounds apart.
+_COUNTER_EVERY = 2
+#: Slow quantities (temperature, memory, utilisation) are this many rounds apart.
+_SLOW_EVERY = 20
+
+
+@dataclass
+class BoardSamples:
+    """What was read of one board; arrays of one kind are equally long.
+
+    Attributes:
+        uuid: Of the board.
+        at_ns: When power, clock and reasons were read.
+        power_w: Instantaneous power.
+        sm_clock_mhz: SM clock.
+        reasons: Clock reasons as bits of :data:`REASONS`; -1 where they were not read.
+        counter_at_ns: When the energy counter was read (middle of the read).
+        counter_j: Its value.
+        slow_at_ns: When the following were read.
+        temperature_c: GPU temperature.
+        memory_used: Bytes.
+        utilization: 0 to 1.
+        throttle_ns: By cause, how much the board's throttle-time counters grew while it was sampled.
+        dram: Mean DRAM bandwidth utilisation over the time sampled, 0 to 1.
+        tensor: Mean activity of the tensor cores, likewise.
+        sm: Mean SM activity, likewise.
+        refused: Why a quantity was not read, by its name.
+    """
+
+    uuid: str
+    at_ns: array[int] = field(default_factory=lambda: array("q"))
+    power_w: array[float] = field(default_factory=lambda: array("d"))
+    sm_clock_mhz: array[float] = field(default_factory=lambda: array("d"))
+    reasons: array[int] = field(default_factory=lambda: array("q"))
+    counter_at_ns: array[int] = field(default_factory=lambda: array("q"))
+    counter_j: array[float] = field(default_factory=lambda: array("d"))
+    slow_at_ns: array[int] = field(default_factory=lambda: array("q"))
+    temperature_c: array[float] = field(default_factory=lambda: array("d"))
+    memory_used: array[float] = field(default_factory=lambda: array("d"))
+    utilization: array[float] = field(default_factory=lambda: array("d"))
+    throttle_ns: dict[str, int] = field(default_factory=dict)
+    dram: float | None = None
+    tensor: float | None = None
+    sm: float | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def power(self) -> list[tuple[int, float]]:
+        """Time and power of every reading there is."""
+        return [(at, watts) for at, watts in zip(self.at_ns, self.power_w, strict=True) if watts == watts]
+
+    def counter(self) -> list[tuple[int, float]]:
+        """Time and value of every reading of the energy counter."""
+        return list(zip(self.counter_at_ns, self.counter_j, strict=True))
+
+    def number(self, name: str, reading: Reading[float] | Reading[int]) -> float:
+        """A reading as the arrays hold it; a refusal is noted once."""
+        if isinstance(reading, Unreadable):
+            self.refused.setdefault(name, reading.reason)
+            return NOTHING
+        return float(reading)
+
+
+class _Board:
+    """One board while it is sampled."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.samples = BoardSamples(device.board.uuid)
+        self._throttled = device.throttle_ns()
+        meter = device.activity_meter()
+        self._meter: ActivityMeter | None = None
+        if isinstance(meter, Unreadable):
+            self.samples.refused["activity"] = meter.reason
+        else:
+            self._meter = meter
+
+    def read(self, round_number: int) -> None:
+        device, samples = self._device, self.samples
+        samples.at_ns.append(time.monotonic_ns())
+        samples.power_w.append(samples.number("power", device.power_w()))
+        samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
+        samples.reasons.append(self._reasons(device.clock_reasons()))
+        if round_number % _COUNTER_EVERY == 0 and "energy" not in samples.refused:
+            before = time.monotonic_ns()
+            value = samples.number("energy", device.energy_j())
+            if value == value:
+                samples.counter_at_ns.append((before + time.monotonic_ns()) // 2)
+                samples.counter_j.append(value)
+        if round_number % _SLOW_EVERY == 0:
+            self._read_slow()
+
+    def _read_slow(self) -> None:
+        device, samples = self._device, self.samples
+        samples.slow_at_ns.append(time.monotonic_ns())
+        samples.temperature_c.append(samples.number("temperature", device.temperature_c()))
+        samples.memory_used.append(samples.number("memory_used", device.memory_used_bytes()))
+        utilization = device.utilization()
+        share = utilization if isinstance(utilization, Unreadable) else utilization.gpu
+        samples.utilization.append(samples.number("utilization", share))
+
+    def _reasons(self, reading: Reading[frozenset[str]]) -> int:
+        if isinstance(reading, Unreadable):
+            self.samples.refused.setdefault("clock_reasons", reading.reason)
+            return -1
+        return sum(1 << bit for bit, name in enumerate(REASONS) if name in reading)
+
+    def finish(self) -> BoardSamples:
+        after = self._device.throttle_ns()
+        for cause, before in self._throttled.items():
+            now = after.get(cause, Unreadable("it is not read any more"))
+            if not isinstance(before, Unreadable) and not isinstance(now, Unreadable):
+                self.samples.throttle_ns[cause] = now - before
+            elif isinstance(now, Unreadable):
+                self.samples.refused.setdefault(f"throttle time: {cause}", now.reason)
+        if self._meter is not None:
+            activity = self._meter.read()
+            if isinstance(activity, Unreadable):
+                self.samples.refused["activity"] = activity.reason
+            else:
+                for name in ("dram", "tensor", "sm"):
+                    value = self.samples.number(name, getattr(activity, name))
+                    setattr(self.samples, name, value if value == value else None)
+            self._meter.close()
+        return self.samples
+
+
+@dataclass(frozen=True)
+class Start:
+    """Begin to read these boards, by their UUIDs, every ``interval_s`` seconds."""
+
+    uuids: tuple[str, ...]
+    interval_s: float
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Stop, and hand over what was read."""
+
+
+def collect(devices: Sequence[Device], interval_s: float, stopped: Callable[[float], bool]) -> list[BoardSamples]:
+    """Read boards in rounds until told to stop.
+
+    Args:
+        devices: Open boards.
+        interval_s: Seconds from round to round; a round that takes longer is followed by the next at once.
+        stopped: Waits for up to so many seconds, and tells whether to stop.
+    """
+    boards = [_Board(device) for device in devices]
+    interval = round(interval_s * 1e9)
+    due = time.monotonic_ns()
+    number = 0
+    while True:
+        for board in boards:
+            board.read(number)
+        number += 1
+        due = max(due + interval, time.monotonic_ns())
+        if stopped(max(0.0, (due - time.monotonic_ns()) / 1e9)):
+            break
+    for board in boards:
+        board.read(0)  # everything once more, so that the last window has an end
+    return [board.finish() for board in boards]
+
+
+def main(descriptor: int) -> None:
+    """Obey orders until the other end of the pipe is gone."""
+    from pytest_llmperf.gpu.nvml import Nvml
+
+    pipe: Pipe[Any, Any] = Pipe(descriptor)
+    with suppress(EOFError, OSError), Nvml() as nvml:
+        while True:
+            order: Start = pipe.recv()
+            known = {board.uuid: board for board in nvml.boards()}
+            devices = [nvml.device(known[uuid]) for uuid in order.uuids]
+            pipe.send("started")
+            samples = collect(devices, order.interval_s, pipe.poll)
+            pipe.recv()
+            pipe.send(samples)
