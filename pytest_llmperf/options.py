@@ -76,7 +76,7 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="MHZ",
         type=int,
         default=None,
-        help="lock the SM clock of every GPU in use at MHZ (refused by this version)",
+        help="lock the SM clock of every GPU in use at MHZ (the nearest they support)",
     )
     group.addoption(
         "--gpu-clock-mode",

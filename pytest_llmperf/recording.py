@@ -55,6 +55,12 @@ class Measurement:
         return self.launches[-1].info
 
     @property
+    def clock(self) -> int | None:
+        """The clock in MHz that the boards were locked at; ``None`` when it ran free."""
+        clock = self.launches[-1].clock
+        return None if clock is None else clock.held.locked_mhz
+
+    @property
     def invalid(self) -> str | None:
         """Why the measurement cannot be trusted, or ``None``."""
         return next((launch.invalid for launch in self.launches if launch.invalid), None)
@@ -76,7 +82,8 @@ class Measurement:
             gpus=info.device_count,
             measured=self.peaks,
         )
-        context = Context(slo=self.workload.slo, roof=roof)
+        clock = self.clock
+        context = Context(slo=self.workload.slo, roof=roof, sm_clock_hz=None if clock is None else clock * 1e6)
         launches = [launch.repeats for launch in self.launches]
         return {
             name: beyond_floor(name, summarize(metric, launches, context), self._calibration, launches)
@@ -205,7 +212,7 @@ def record_of(
         "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
         "search": measurement.record() if isinstance(measurement, RateMeasurement) else None,
         "engine": _engine(measurement.info),
-        "clock": {"requested_mhz": None, "locked_mhz": None, "observed_mhz": None, "throttled_fraction": None},
+        "clock": _clock(measurement.launches),
         "metrics": {name: _metric(name, summary) for name, summary in summaries.items()},
         "verdicts": [_verdict(c) for c in comparisons or ()],
         "requests": _requests([r for la in measurement.launches for re in la.repeats for r in re.requests]),
@@ -243,6 +250,23 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "server": [],
         "warnings": [],
         "invalid": reason,
+    }
+
+
+def _clock(launches: Sequence[Launch]) -> dict[str, Any]:
+    """Over all launches: the lowest, the median and the highest clock, and the most throttling."""
+    clocks = [launch.clock for launch in launches if launch.clock is not None]
+    if not clocks:
+        return {"requested_mhz": None, "locked_mhz": None, "observed_mhz": None, "throttled_fraction": None}
+    seen = [clock.observed_mhz for clock in clocks if clock.observed_mhz is not None]
+    low, middle, high = zip(*seen, strict=True) if seen else ((), (), ())
+    return {
+        "requested_mhz": clocks[-1].held.requested_mhz,
+        "locked_mhz": clocks[-1].held.locked_mhz,
+        "observed_mhz": {"min": min(low), "median": statistics.median(middle), "max": max(high)} if seen else None,
+        "throttled_fraction": max(
+            (clock.throttled_fraction for clock in clocks if clock.throttled_fraction is not None), default=None
+        ),
     }
 
 

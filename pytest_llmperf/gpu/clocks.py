@@ -22,7 +22,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +34,7 @@ from pytest_llmperf.gpu.keeper import Keeper
 from pytest_llmperf.gpu.lock_record import LockRecord, RecordFolder
 from pytest_llmperf.gpu.recovery import release_recorded, still_locked, unlock_all
 
-__all__ = ["ClockHolder", "ClockLock", "ExpectedClock", "clock_step", "common_clocks", "snap"]
+__all__ = ["ClockHolder", "ClockLock", "ExpectedClock", "HeldClock", "clock_step", "common_clocks", "snap"]
 
 
 def snap(mhz: int, supported: Sequence[int]) -> int:
@@ -70,6 +70,28 @@ def common_clocks(devices: Sequence[Device]) -> tuple[int, ...]:
             raise GpuError(f"GPU {device.board.index} ({device.board.name}) does not say its clocks: {clocks.reason}.")
         found.append(set(clocks))
     return tuple(sorted(set.intersection(*found))) if found else ()
+
+
+@dataclass(frozen=True)
+class HeldClock:
+    """A clock that was asked for, and what became of it.
+
+    Attributes:
+        requested_mhz: As asked for, in MHz.
+        locked_mhz: The nearest that all boards in use support, in MHz.
+        step_mhz: The distance to the next one they support, in MHz.
+        expected: Whether somebody else has to have locked it.
+    """
+
+    requested_mhz: int
+    locked_mhz: int
+    step_mhz: int
+    expected: bool
+
+    def __str__(self) -> str:
+        what = "expected, as locked by an administrator" if self.expected else "locked"
+        asked = f" ({self.requested_mhz} MHz asked for)" if self.requested_mhz != self.locked_mhz else ""
+        return f"{self.locked_mhz} MHz {what}{asked}"
 
 
 class ClockHolder(Protocol):

@@ -25,7 +25,7 @@ NOTHING = float("nan")
 #: The bits of :attr:`BoardSamples.reasons`, from the lowest.
 REASONS = (
     "gpu_idle", "applications_clocks", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
-    "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock",
+    "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clocks", "board_limit", "reliability", "thermal",
 )  # fmt: skip
 #: Counter reads are this many rounds apart.
 _COUNTER_EVERY = 2
@@ -199,6 +199,9 @@ def main(descriptor: int) -> None:
         while True:
             order: Start = pipe.recv()
             known = {board.uuid: board for board in nvml.boards()}
+            if missing := [uuid for uuid in order.uuids if uuid not in known]:
+                pipe.send(f"there is no board {missing[0]}")
+                continue
             devices = [nvml.device(known[uuid]) for uuid in order.uuids]
             pipe.send("started")
             samples = collect(devices, order.interval_s, pipe.poll)

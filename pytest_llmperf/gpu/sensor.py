@@ -7,6 +7,7 @@ watched for a second before they are used, and what was found is kept with the r
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -60,7 +61,7 @@ class Sensor:
         """
         if isinstance(self.counter, Gauge):
             apart = max(interval_s, self.counter.read_s)
-            return 2 * self.counter.period_s + apart * (2 / 12) ** 0.5 / _AIM
+            return 2 * self.counter.period_s + apart * math.sqrt(2 / 12) / _AIM
         if isinstance(self.power, Gauge):
             return 100 * self.power.period_s
         return 0.0

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_llmperf.errors import LlmperfError
 from pytest_llmperf.options import MARKER, add_options
-from pytest_llmperf.plugin import boards
+from pytest_llmperf.plugin.boards import SessionBoards
 from pytest_llmperf.plugin.fixtures import (
     NoBenchmark,
     gpu_clock,
@@ -39,12 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and refuse what cannot be done."""
     config.addinivalue_line("markers", MARKER)
-    if config.getoption("--gpu-clock") is not None and not boards.CLOCKS_ARE_VERIFIED:
-        raise pytest.UsageError(
-            "--gpu-clock: this version cannot lock a clock yet, and will not pretend to. Lock it with "
-            "`sudo nvidia-smi -lgc MHZ` before the run, undo it with `sudo nvidia-smi -rgc`, and leave the option out."
-        )
-    config.stash[BOARDS] = boards.SessionBoards(config)
+    config.stash[BOARDS] = SessionBoards(config)
     if not config.pluginmanager.hasplugin("benchmark"):
         config.pluginmanager.register(NoBenchmark(), "llmperf-no-benchmark")
     config.stash[RECORDER] = recorder = Recorder(config)

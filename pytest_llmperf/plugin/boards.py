@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_llmperf.errors import GpuError, OptionError
@@ -13,34 +12,9 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_llmperf.gpu import Board, Device
-    from pytest_llmperf.gpu.clocks import ClockHolder
+    from pytest_llmperf.gpu.clocks import ClockHolder, HeldClock
 
-__all__ = ["CLOCKS_ARE_VERIFIED", "HeldClock", "SessionBoards"]
-
-#: Whether measurements verify the clock that they were asked to be at. As long as they do not, none may be asked for.
-CLOCKS_ARE_VERIFIED = False
-
-
-@dataclass(frozen=True)
-class HeldClock:
-    """A clock that was asked for, and what became of it.
-
-    Attributes:
-        requested_mhz: As asked for, in MHz.
-        locked_mhz: The nearest that all boards in use support, in MHz.
-        step_mhz: The distance to the next one they support, in MHz.
-        expected: Whether somebody else has to have locked it.
-    """
-
-    requested_mhz: int
-    locked_mhz: int
-    step_mhz: int
-    expected: bool
-
-    def __str__(self) -> str:
-        what = "expected, as locked by an administrator" if self.expected else "locked"
-        asked = f" ({self.requested_mhz} MHz asked for)" if self.requested_mhz != self.locked_mhz else ""
-        return f"{self.locked_mhz} MHz {what}{asked}"
+__all__ = ["SessionBoards"]
 
 
 class SessionBoards:
@@ -130,7 +104,7 @@ class SessionBoards:
             self._open.close()
 
     def _nearest(self, mhz: int) -> HeldClock:
-        from pytest_llmperf.gpu.clocks import clock_step, common_clocks, snap
+        from pytest_llmperf.gpu.clocks import HeldClock, clock_step, common_clocks, snap
 
         if mhz < 1:
             raise OptionError(f"A GPU clock is a frequency in MHz, not {mhz}.")

@@ -20,18 +20,20 @@ from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
+from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
+from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
 from pytest_llmperf.plugin.fixtures import uses_llmperf
-from pytest_llmperf.plugin.keys import STATE
+from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import Measurement, RateMeasurement, failure_record, record_of
-from pytest_llmperf.runner import Launch, measure_launch, search_rate
+from pytest_llmperf.runner import Launch, judged, measure_launch, search_rate
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
 
@@ -93,6 +95,7 @@ class LlmperfSession:
             connect_timeout=self.options.connect_timeout,
             read_timeout=self.options.read_timeout,
         )
+        self._board_watch: BoardWatch | None = None
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
@@ -213,6 +216,7 @@ class LlmperfSession:
                     repeats=repeats,
                     read_timeout=self.options.read_timeout,
                     allowed_failures=allowed,
+                    watch=self._watch(running),
                     progress=lambda text: self.progress.show(f"{what}{at}, {text}"),
                 )
 
@@ -232,6 +236,8 @@ class LlmperfSession:
                     repeats=self.options.repeats,
                     allowed=self.options.allowed_failures,
                 )
+            if (held := self.clock) is not None:
+                launch = judged(launch, held)
             measurement.launches.append(launch)
             if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
@@ -243,6 +249,29 @@ class LlmperfSession:
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
+
+    @property
+    def clock(self) -> HeldClock | None:
+        """The clock that the boards are held at now; ``None`` when it runs free."""
+        return self.config.stash[BOARDS].clock
+
+    def _watch(self, running: RunningEngine) -> BoardWatch | None:
+        """Who reads the boards during a measurement: needed where a clock has to be seen to hold.
+
+        Raises:
+            OptionError: the engine does not run on boards whose clock can be held from here.
+        """
+        if self.clock is None:
+            return None
+        if running.info.simulated or running.info.device not in {board.name for board in self.boards}:
+            raise OptionError(
+                f"A GPU clock was asked for, and the engine runs on {'a simulated ' * running.info.simulated}"
+                f"{running.info.device}.",
+                remedy="Leave --gpu-clock and the gpu_clock parameter out, or measure this machine's GPUs.",
+            )
+        if self._board_watch is None:
+            self._board_watch = BoardWatch([board.uuid for board in self.boards])
+        return self._board_watch
 
     def _enough(self, measurement: Measurement) -> bool:
         return len(measurement.launches) >= self.options.launches or (
@@ -302,6 +331,8 @@ class LlmperfSession:
     def close(self) -> None:
         """Shut the engine down; safe to call twice."""
         self.progress.clear()
+        if self._board_watch is not None:
+            self._board_watch.close()
         self.pool.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -7,17 +7,23 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pytest_llmperf.engines import Engine, EngineInfo
 from pytest_llmperf.engines.account import Account
 from pytest_llmperf.engines.openai.server_metrics import disagreements
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.errors import WorkloadError
+from pytest_llmperf.gpu.sampler import BoardSamples
+from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.metrics import request_tpot
 from pytest_llmperf.runner.drive import drive
 from pytest_llmperf.runner.plan import Vocabulary, plan
 from pytest_llmperf.trace import RepeatTrace
 from pytest_llmperf.workload import Workload
+
+if TYPE_CHECKING:
+    from pytest_llmperf.runner.clock import LaunchClock
 
 __all__ = ["Launch", "measure_launch"]
 
@@ -36,6 +42,8 @@ class Launch:
         info: The engine that ran.
         repeats: The measured repeats; nothing of the warm-up is in them.
         account: What the engine's own books say of the time in which the repeats ran.
+        samples: What was read of the boards while the repeats ran; empty when nobody watched them.
+        clock: What became of the clock that they were to be held at; ``None`` when none was asked for.
         warnings: What a reader should know, in sentences.
         invalid: Why these repeats cannot be trusted, or ``None``.
     """
@@ -44,6 +52,8 @@ class Launch:
     info: EngineInfo
     repeats: tuple[RepeatTrace, ...]
     account: Account = field(default_factory=Account)
+    samples: tuple[BoardSamples, ...] = ()
+    clock: LaunchClock | None = None
     warnings: tuple[str, ...] = ()
     invalid: str | None = None
 
@@ -56,6 +66,7 @@ def measure_launch(
     repeats: int,
     read_timeout: float,
     allowed_failures: int | None = 0,
+    watch: BoardWatch | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
     """Measure a workload on an engine that is running.
@@ -68,6 +79,7 @@ def measure_launch(
         read_timeout: Seconds without news after which a request has failed.
         allowed_failures: Failed requests that the launch may have and still be valid; ``None``: any number, because
             whoever asks judges them.
+        watch: Samples the boards while the repeats run.
         progress: Is told what is under way.
 
     Raises:
@@ -80,27 +92,36 @@ def measure_launch(
             f"{running.info.max_model_len}.",
             remedy="Shorten input_len or output_len, or raise max_model_len in the engine's arguments.",
         )
-    work = _measure(running, workload, test, repeats, read_timeout, progress)
+    work = _measure(running, workload, test, repeats, read_timeout, watch, progress)
     with _no_garbage_collection():
         measured = running.run(work)
     traces, account = measured.traces, measured.account
     warnings = [*measured.warnings, *_slow_start(traces), *_other_prompts(traces), *_books(account, workload)]
     warnings += _vacuous(traces, workload)
     invalid = measured.disturbance or _untrustworthy(traces, allowed_failures) or _beyond_the_client(account)
-    return Launch(running.launch, running.info, tuple(traces), account, tuple(warnings), invalid)
+    return Launch(
+        running.launch,
+        running.info,
+        tuple(traces),
+        account,
+        measured.samples,
+        warnings=tuple(warnings),
+        invalid=invalid,
+    )
 
 
 @dataclass
 class _Measured:
     traces: list[RepeatTrace] = field(default_factory=list)
     account: Account = field(default_factory=Account)
+    samples: tuple[BoardSamples, ...] = ()
     disturbance: str | None = None
     warnings: list[str] = field(default_factory=list)
 
 
 async def _measure(
     running: RunningEngine, workload: Workload, test: str, repeats: int, read_timeout: float,
-    progress: Callable[[str], None],
+    watch: BoardWatch | None, progress: Callable[[str], None],
 ) -> _Measured:  # fmt: skip
     vocabulary = Vocabulary(running.info.vocab_size, running.info.special_tokens)
     engine: Engine = running.engine
@@ -119,6 +140,8 @@ async def _measure(
         await once(f"warmup-{number}", number)
     engine.disturbances()
     await engine.open_account()
+    if watch is not None:
+        await watch.begin()
     extra = 0
     while len(traces) < repeats:
         number = len(traces)
@@ -138,6 +161,8 @@ async def _measure(
             traces.append(trace)
             measured.disturbance = f"the engine kept compiling while it was measured ({disturbed[0][-200:]})"
             break
+    if watch is not None:
+        measured.samples = tuple(await watch.end())
     measured.account = await engine.close_account()
     return measured
 

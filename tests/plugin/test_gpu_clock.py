@@ -1,9 +1,12 @@
 """The fixtures ``gpus`` and ``gpu_clock``, and the session's clock: locked once, given back once."""
 
+import json
+
 import pytest
 
 from pytest_llmperf.gpu.lock_record import RecordFolder
-from pytest_llmperf.plugin import boards
+
+from .servers import FakeServer
 
 SWEEP = """
 import pytest
@@ -23,23 +26,30 @@ from pytest_llmperf import Workload
 def test_one(llmperf, batch):
     llmperf.measure(Workload(4, 4, batch=batch))
 """
-VERIFIED = "import pytest_llmperf.plugin.boards as boards\nboards.CLOCKS_ARE_VERIFIED = True\n"
+#: Boards with something to do; an idle one lowers its clock, whatever it is locked at.
+BUSY = "[boards]\nload = 0.5\n"
 
 
 @pytest.fixture
 def run(pytester, fake_nvml, monkeypatch, tmp_path):
-    """Runs a suite on two boards, as if measurements verified their clocks."""
-    fake_nvml.scenario("two-h200")
+    """Runs a suite against a server on this machine, which has two busy boards."""
+    fake_nvml.scenario("two-h200", BUSY)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(boards, "CLOCKS_ARE_VERIFIED", True)
-    pytester.makeconftest(VERIFIED)
 
-    def run(text, *arguments, method="runpytest_inprocess"):
-        pytester.makepyfile(test_suite=text)
-        base = ("-s", "-p", "no:cacheprovider", "--llmperf-engine=sim:h200", "--llmperf-report=report")
-        return getattr(pytester, method)(*base, *arguments)
+    with FakeServer() as server:
 
-    return run
+        def run(text, *arguments, method="runpytest_inprocess", engine=None):
+            pytester.makepyfile(test_suite=text)
+            engine = engine or f"http://{server.address},calibrate=false"
+            base = ("-s", "-p", "no:cacheprovider", f"--llmperf-engine={engine}", "--llmperf-report=report")
+            return getattr(pytester, method)(*base, *arguments)
+
+        yield run
+
+
+def record(pytester):
+    (first, *_) = json.loads((pytester.path / "report" / "results.json").read_text())["tests"]
+    return first
 
 
 def told(fake):
@@ -154,17 +164,56 @@ def test_without_a_driver_there_are_no_boards(run, fake_nvml):
     run("def test(gpus, gpu_clock): assert (gpus, gpu_clock) == ((), None)").assert_outcomes(passed=1)
 
 
-def test_as_long_as_no_clock_is_verified_none_may_be_asked_for_by_what_measures(run, fake_nvml, pytester, monkeypatch):
-    monkeypatch.setattr(boards, "CLOCKS_ARE_VERIFIED", False)
-    pytester.makeconftest("")
-    text = (
-        "import pytest\n@pytest.mark.parametrize('gpu_clock', [900], indirect=True)\ndef test(gpu_clock, llmperf): pass"
-    )
-    result = run(text)
-    result.assert_outcomes(errors=1)
-    assert any("does not verify a clock" in line for line in result.stdout.lines)
-    assert run(MEASURE, "--gpu-clock=900").ret == 4
-    assert told(fake_nvml) == []
+LONG = """
+from pytest_llmperf import Workload
+
+def test_one(llmperf):
+    llmperf.check(Workload(4, 200))
+"""
+
+
+def test_a_clock_that_held_stands_in_the_record_and_in_the_baselines_identity(run, pytester):
+    assert run(LONG, "--gpu-clock=903", "--llmperf-save", "--llmperf-launches=1").ret == 0
+    clock = record(pytester)["clock"]
+    assert (clock["requested_mhz"], clock["locked_mhz"]) == (903, 900)
+    assert clock["observed_mhz"] == {"min": 900, "median": 900, "max": 900}
+    assert clock["throttled_fraction"] == 0
+    (path,) = pytester.path.glob("baselines/*/*/*/*.json")
+    assert "@900" in str(path)
+    assert run(LONG).ret == 1  # at another clock there is none to compare with
+    assert record(pytester)["verdict"] in ("no-baseline", "incomparable")
+
+
+def test_a_clock_that_did_not_hold_makes_the_measurement_invalid(run, fake_nvml, pytester):
+    fake_nvml.scenario("two-h200", BUSY + "[board 1]\ndrift = 0:300\n")
+    assert run(LONG, "--gpu-clock=900").ret == 1
+    found = record(pytester)
+    assert found["verdict"] == "invalid"
+    assert "900 MHz" in found["invalid"]
+    assert found["clock"]["observed_mhz"]["min"] < 900
+
+
+def test_a_clock_that_was_expected_and_is_not_there(run, pytester):
+    assert run(LONG, "--gpu-clock=900", "--gpu-clock-mode=expect").ret == 1
+    assert "900 MHz" in record(pytester)["invalid"]
+
+
+def test_a_power_cap_makes_a_requested_clock_invalid(run, fake_nvml, pytester):
+    fake_nvml.scenario("two-h200", BUSY + "[board 0]\nthrottle = 0:power_cap\n")
+    assert run(LONG, "--gpu-clock=900").ret == 1
+    assert "power cap" in record(pytester)["invalid"]
+
+
+def test_an_idle_board_proves_nothing(run, fake_nvml, pytester):
+    fake_nvml.scenario("two-h200", "[boards]\nload = 0\n")
+    assert run(LONG, "--gpu-clock=900").ret == 1
+    assert "refuted or unproven" in record(pytester)["invalid"]
+
+
+def test_a_simulated_engine_has_no_clock_to_hold(run):
+    result = run(MEASURE, "--gpu-clock=900", engine="sim:h200")
+    assert result.ret != 0
+    assert any("the engine runs on a simulated NVIDIA H200" in line for line in result.stdout.lines)
 
 
 def test_tests_of_one_clock_come_together(run):

@@ -15,12 +15,12 @@ from itertools import pairwise
 
 from pytest_llmperf.engines.account import Calibration
 from pytest_llmperf.engines.openai.load.loopback import Paced, Pumped, Sent
-from pytest_llmperf.engines.openai.load.processes import PipedProcess
 from pytest_llmperf.engines.openai.load.worker import Answer, Open
 from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.engines.openai.settings import Settings
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.piped import PipedProcess
 
 __all__ = ["calibrate_once"]
 

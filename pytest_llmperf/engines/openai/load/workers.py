@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_llmperf.engines.openai.load.processes import PipedProcess
 from pytest_llmperf.engines.openai.load.worker import (
     Answer,
     Carried,
@@ -23,6 +22,7 @@ from pytest_llmperf.engines.openai.load.worker import (
     Statistics,
 )
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.piped import PipedProcess
 
 __all__ = ["Workers"]
 

@@ -12,11 +12,11 @@ from pytest_llmperf.engines.account import Calibration
 from pytest_llmperf.engines.openai.decoding.answer import Decoded
 from pytest_llmperf.engines.openai.load import calibration
 from pytest_llmperf.engines.openai.load.loopback import Paced, Pumped, Sent
-from pytest_llmperf.engines.openai.load.processes import PipedProcess
 from pytest_llmperf.engines.openai.load.worker import Answer
 from pytest_llmperf.engines.openai.settings import Settings
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.piped import PipedProcess
 
 from ..loads import MS, request
 from ..player import GUARD_S

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_llmperf.engines.openai.load.processes import PipedProcess
 from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.piped import PipedProcess
 
 from ..loads import MS, good, opening, request
 from ..player import GUARD_S, Player, Reply
@@ -165,7 +165,7 @@ PARENT = """
 import asyncio, sys
 from pytest_llmperf.engines.openai.load.worker import Open
 from pytest_llmperf.engines.openai.load.workers import Workers
-from pytest_llmperf.engines.openai.load.processes import PipedProcess
+from pytest_llmperf.piped import PipedProcess
 from pytest_llmperf.engines.openai.load.loopback import Paced
 
 async def main(port):

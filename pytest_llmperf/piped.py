@@ -68,7 +68,7 @@ class PipedProcess:
         os.set_blocking(self._process.stderr.fileno(), False)
         text = (self._process.stderr.read() or b"").decode(errors="replace").strip()
         words = _ending(self._process.poll()) + (f", {text.splitlines()[-1]}" if text else "")
-        return EngineError(f"The load client's process {self._module} ended: {words}.")
+        return EngineError(f"The process {self._module} ended: {words}.")
 
     def kill(self) -> None:
         """End it at once; the kernel closes its connections."""
