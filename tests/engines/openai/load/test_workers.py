@@ -112,7 +112,7 @@ def test_a_worker_that_is_killed_ends_the_load_in_words():
         load = asyncio.ensure_future(workers.carry(list(range(4)), None, None, 600_000 * MS))
         await asyncio.to_thread(player.wait, lambda p: len(p.asked) == 4)
         children()[0].send_signal(signal.SIGKILL)
-        with pytest.raises(EngineError, match=r"^The load client's process .*worker ended: killed by signal 9\.$"):
+        with pytest.raises(EngineError, match=r"^The process .*worker ended: killed by signal 9\.$"):
             await load
         assert children() == []
         assert asyncio.all_tasks() == {asyncio.current_task()}
