@@ -315,8 +315,12 @@ class LoadClient:
                 self._want_write(connection, False)
             else:
                 self._want_write(connection, True)
-        except OSError as error:
+        except ssl.SSLError as error:
             self._lost(connection, error)
+        except OSError as error:
+            # The kernel announces the connection's end, and what the server said before can be read then.
+            connection.send_error = error
+            self._want_write(connection, False)
 
     def _handle(self, events: Iterable[tuple[int, int]]) -> None:
         connections = self._connections
