@@ -2,184 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
-from pytest_llmperf.arithmetic import Hardware
-from pytest_llmperf.baselines import Identity
-from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import EngineInfo
-from pytest_llmperf.engines.account import Account, Calibration
+from pytest_llmperf.engines.account import Account
 from pytest_llmperf.gate import Comparison, worst
-from pytest_llmperf.metrics import REGISTRY, Context, Summary, percentile, roof_of, summarize
-from pytest_llmperf.overhead import beyond_floor, client_overhead
-from pytest_llmperf.runner import Launch, RatePlan, RateSearch
+from pytest_llmperf.measurement import Measurement, RateMeasurement
+from pytest_llmperf.metrics import REGISTRY, Summary
+from pytest_llmperf.overhead import client_overhead
+from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
-from pytest_llmperf.workload import Workload
 
-__all__ = ["Measurement", "RateMeasurement", "definitions", "failure_record", "identity_of", "record_of"]
+__all__ = ["definitions", "failure_record", "record_of"]
 
 #: Reasons of failed requests that the record keeps with their counts.
 _REASONS = 10
-
-
-@dataclass
-class Measurement:
-    """All launches of one workload in one test.
-
-    Attributes:
-        test: The test's id, with ``#name`` for a named measurement.
-        workload: What was sent.
-        launches: What came back, launch by launch.
-        peaks: The device's peaks as measured, where no data sheet gives them.
-    """
-
-    test: str
-    workload: Workload
-    launches: list[Launch] = field(default_factory=list)
-    peaks: Hardware | None = None
-
-    @property
-    def digest(self) -> str:
-        """Equal for equal work."""
-        return self.workload.digest
-
-    @property
-    def info(self) -> EngineInfo:
-        """The engine that ran."""
-        return self.launches[-1].info
-
-    @property
-    def clock(self) -> int | None:
-        """The clock in MHz that the boards were locked at; ``None`` when it ran free."""
-        clock = self.launches[-1].clock
-        return None if clock is None else clock.held.locked_mhz
-
-    @property
-    def invalid(self) -> str | None:
-        """Why the measurement cannot be trusted, or ``None``."""
-        return next((launch.invalid for launch in self.launches if launch.invalid), None)
-
-    @property
-    def warnings(self) -> list[str]:
-        """Each warning once."""
-        return list(dict.fromkeys(w for launch in self.launches for w in launch.warnings))
-
-    def summaries(self) -> dict[str, Summary]:
-        """Every metric of the registry over all launches."""
-        info = self.info
-        roof = roof_of(
-            info.model_config,
-            device=info.device,
-            dtype=info.dtype,
-            quantization=info.quantization,
-            kv_cache_dtype=info.kv_cache_dtype,
-            gpus=info.device_count,
-            measured=self.peaks,
-        )
-        clock = self.clock
-        context = Context(slo=self.workload.slo, roof=roof, sm_clock_hz=None if clock is None else clock * 1e6)
-        launches = [launch.repeats for launch in self.launches]
-        return {
-            name: beyond_floor(name, summarize(metric, launches, context), self._calibration, launches)
-            for name, metric in REGISTRY.items()
-        }
-
-    @property
-    def _calibration(self) -> Calibration | None:
-        clients = [launch.account.client for launch in self.launches if launch.account.client is not None]
-        return clients[-1].calibration if clients else None
-
-    def wall_seconds(self) -> list[float]:
-        """How long each repeat took from its first due time to its last token, over all launches."""
-        return [
-            (max(r.last_ns for r in repeat.completed) - min(r.due_ns for r in repeat.completed)) / NS_PER_S
-            for launch in self.launches
-            for repeat in launch.repeats
-            if repeat.completed
-        ]
-
-
-@dataclass
-class RateMeasurement(Measurement):
-    """All launches of a search for the highest rate; its launches are those at the rate that each search found.
-
-    Attributes:
-        plan: How it was searched.
-        searches: What was found, launch by launch.
-    """
-
-    plan: RatePlan = field(kw_only=True)
-    searches: list[RateSearch] = field(default_factory=list)
-
-    @property
-    def digest(self) -> str:
-        """Equal for equal work and equal questions."""
-        text = json.dumps([self.workload.digest, self.plan.to_json(), dict(self.workload.slo)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def warnings(self) -> list[str]:
-        """Those of the launches, and whether the search ran into its upper end."""
-        if not any(search.reached_the_top(self.plan) for search in self.searches):
-            return super().warnings
-        return [
-            *super().warnings,
-            f"The search ended at its upper end of {self.plan.high:g} requests/s; the highest rate may lie above.",
-        ]
-
-    def summaries(self) -> dict[str, Summary]:
-        """The metrics at the rates found, and the rate itself."""
-        return {**super().summaries(), "max_rate": self._max_rate()}
-
-    def _max_rate(self) -> Summary:
-        rates = [search.rate for search in self.searches if search.rate is not None]
-        if len(rates) < len(self.searches):
-            return Summary(None, (), None, f"not even {self.plan.low:g} requests/s met the SLOs")
-        rates.sort()
-        percentiles = {f"p{p}": percentile(rates, p / 100) for p in (50, 90, 99)}
-        launches = tuple((search.rate,) for search in self.searches if search.rate is not None)
-        return Summary(statistics.median(rates), launches, percentiles, None)
-
-    def record(self) -> dict[str, Any]:
-        """For the test's record."""
-        trials = [
-            {
-                "launch": number,
-                "rate": t.rate,
-                "attained": t.attained,
-                "kept_up": t.kept_up,
-                "failed": t.failed,
-                "met": t.met,
-            }
-            for number, search in enumerate(self.searches)
-            for t in search.trials
-        ]
-        return {**self.plan.to_json(), "trials": trials}
-
-
-def identity_of(info: EngineInfo, digest: str, *, clock_mhz: int | None, power_limit_w: float | None) -> Identity:
-    """What a baseline of this measurement holds for."""
-    return Identity(
-        hardware=info.device,
-        device_count=info.device_count,
-        power_limit_w=power_limit_w,
-        simulated=info.simulated,
-        clock_mhz=clock_mhz,
-        model=info.model,
-        model_digest=info.model_digest,
-        dtype=info.dtype,
-        quantization=info.quantization,
-        kv_cache_dtype=info.kv_cache_dtype,
-        tensor_parallel_size=info.tensor_parallel_size,
-        pipeline_parallel_size=info.pipeline_parallel_size,
-        workload=digest,
-    )
 
 
 def record_of(

@@ -13,9 +13,10 @@ from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board
+from pytest_llmperf.measurement import Measurement, RateMeasurement, identity_of
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
 from pytest_llmperf.options import RATE_TOLERANCE, SessionOptions
-from pytest_llmperf.recording import Measurement, RateMeasurement, identity_of, record_of
+from pytest_llmperf.recording import record_of
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.recorder import Recorder

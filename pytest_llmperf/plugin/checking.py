@@ -12,10 +12,11 @@ import pytest
 
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.gate import PASSING, Comparison, worst
+from pytest_llmperf.measurement import Measurement, RateMeasurement
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
 from pytest_llmperf.plugin.session import LlmperfSession, TestState
-from pytest_llmperf.recording import Measurement, RateMeasurement, record_of
+from pytest_llmperf.recording import record_of
 from pytest_llmperf.report.terminal import failure_paragraph
 from pytest_llmperf.runner import RatePlan
 from pytest_llmperf.workload import Workload

@@ -24,6 +24,7 @@ from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.machine import cpu_name
+from pytest_llmperf.measurement import Measurement, RateMeasurement
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
@@ -32,7 +33,7 @@ from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
-from pytest_llmperf.recording import Measurement, RateMeasurement, failure_record, record_of
+from pytest_llmperf.recording import failure_record, record_of
 from pytest_llmperf.runner import Launch, judged, measure_launch, search_rate
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload

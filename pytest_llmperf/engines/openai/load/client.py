@@ -7,7 +7,6 @@ read is one system call, two appends and a look at the last bytes; parsing comes
 
 from __future__ import annotations
 
-import errno
 import gc
 import resource
 import select
@@ -22,6 +21,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from pytest_llmperf.engines.openai.load.connection import Connection, Exchange
+from pytest_llmperf.engines.openai.load.failures import lost, not_connected, silence
 from pytest_llmperf.engines.openai.load.stamps import ClockMap, ask_for_stamps, stamp_of
 
 __all__ = ["Load", "LoadClient", "Target"]
@@ -49,8 +49,6 @@ _AHEAD_NS = 100 * _MS
 _AT_ONCE_NS = 100 * _MS
 _CLOCK_SAMPLE_NS = 100 * _MS
 
-#: What OpenSSL makes of an answer that is no TLS.
-_PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 _LOST = (select.EPOLLERR | select.EPOLLHUP) if hasattr(select, "epoll") else 0
 
 
@@ -214,7 +212,7 @@ class LoadClient:
         if exchange is None:
             self._spare_failed = True
             return
-        kind, reason = _connect_failure(error, self._target)
+        kind, reason = not_connected(error, self._target.name, self._target.connect_timeout_ns)
         self._end(exchange, kind, reason)
 
     # The load
@@ -353,11 +351,11 @@ class LoadClient:
                 self._complete(connection, exchange)
             elif connection.ended:
                 self._closed(connection, exchange)
-            elif exchange.done_seen:
-                self._closing.append((connection, exchange))
             elif self._most_events is not None and exchange.events > self._most_events:
                 self._discard(connection)
                 self._end(exchange, "timeout", f"the answer did not end: {exchange.events} events came")
+            elif exchange.done_seen:
+                self._closing.append((connection, exchange))
 
     def _other_event(self, connection: Connection, mask: int) -> bool:
         """Deal with everything but the bytes of an answer; whether such bytes are there as well."""
@@ -453,7 +451,7 @@ class LoadClient:
             self._discard(connection)
         elif not self._again(connection, exchange):
             self._discard(connection)
-            self._end(exchange, "reset", _reset_reason(error, exchange))
+            self._end(exchange, "reset", lost(error, exchange))
 
     def _again(self, connection: Connection, exchange: Exchange) -> bool:
         """Send a request again whose connection the server had closed before it came; once."""
@@ -499,14 +497,8 @@ class LoadClient:
             ended = carrier.answer_end.parse(exchange)
             if ended or silent > self._timeout_ns or exchange.said_done():
                 self._discard(carrier)
-                self._end(exchange, *(("complete", None) if ended else ("timeout", self._silence(exchange))))
-
-    def _silence(self, exchange: Exchange) -> str:
-        seconds = f"{self._timeout_ns / 1e9:g} s"
-        if not exchange.sent_ns:
-            return f"send timeout: the server took nothing more of the request for {seconds}"
-        where = "before the first byte" if not exchange.reads else "in the middle of the answer"
-        return f"read timeout: nothing came for {seconds} ({where})"
+                end, reason = ("complete", None) if ended else ("timeout", silence(exchange, self._timeout_ns))
+                self._end(exchange, end, reason)
 
     def close(self) -> None:
         """Close every connection."""
@@ -514,28 +506,6 @@ class LoadClient:
             self._discard(connection)
         self._epoll.close()
         self._holder.close()
-
-
-def _connect_failure(error: OSError, target: Target) -> tuple[str, str]:
-    if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
-        return "refused", f"TLS with {target.name} failed: it speaks plain HTTP there"
-    if isinstance(error, ssl.SSLError):
-        return "refused", f"TLS with {target.name} failed: {error.reason or error}"
-    if isinstance(error, TimeoutError):
-        return "timeout", f"connect timeout: {target.name} did not accept in {target.connect_timeout_ns / 1e9:g} s"
-    if error.errno == errno.EMFILE:
-        return "unsent", "no connection: this process has too many open files (raise ulimit -n)"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return "unsent", "no connection: this machine has no free TCP port left"
-    if error.errno == errno.ECONNREFUSED:
-        return "refused", f"connection refused by {target.name}"
-    return "refused", f"no connection to {target.name}: {error.strerror or error}"
-
-
-def _reset_reason(error: OSError, exchange: Exchange) -> str:
-    what = error.strerror or str(error) or type(error).__name__
-    after = f"after {len(exchange.reads)} reads" if exchange.reads else "before the first byte of the answer"
-    return f"connection lost {after}: {what}"
 
 
 def _raise_descriptor_limit() -> None:

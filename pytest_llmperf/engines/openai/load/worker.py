@@ -244,7 +244,7 @@ def main(descriptor: int) -> None:
                     reply = worker.carry(order)
             except InterruptedError:
                 return
-            except Exception:
+            except Exception:  # whatever it is: the other end waits for a reply, and raises it with this text
                 reply = Failed(traceback.format_exc())
             pipe.send(reply)
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -57,3 +57,11 @@ def test_comments_alone_do_not_keep_a_request_alive():
     with Player(lambda _: Reply(pings, "hang")) as player:
         (answer,) = carry(player, 1, timeout_ms=60)
     assert "no event came" in answer.decoded.error
+
+
+def test_an_answer_without_end_is_given_up_also_when_it_speaks_of_its_closing_mark():
+    endless = [(0, head("Transfer-Encoding: chunked"))]
+    endless += [(0, frame([event(text(" [DONE]")) * 50], "chunked", whole=False)[1])] * 60
+    with Player(lambda _: Reply(endless, "hang")) as player:
+        (answer,) = carry(player, 1, most_events=1000)
+    assert "did not end" in answer.decoded.error
