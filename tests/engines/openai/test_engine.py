@@ -228,19 +228,23 @@ def test_a_server_that_refuses_every_request():
     assert {a.path for a in player.asked} == {"/v1/models", "/v1/completions", "/v1/chat/completions"}
 
 
-def test_a_server_that_dies_fails_its_requests():
+def test_a_server_that_dies_in_the_middle_of_a_load_fails_its_requests():
     async def work(client):
         asked = requests(3)
         await client.prepare(asked, 3)
-        player.refuse()
         return await client.carry(Offer(asked, read_timeout_ns=20_000 * MS))
 
     def stream(asked):
-        return Reply((), "reset") if json.loads(asked.body)["prompt"] == [5, 6, 7, 8] else good()
+        if json.loads(asked.body)["prompt"] != [5, 6, 7, 8]:
+            return good()
+        # From now on it takes no connection; of an answer that has begun the rest is lost.
+        return Reply(steps(ANSWER[:1]), "reset", gate=player.refuse)
 
     with Player(openai(stream)) as player:
         _, traces = run(engine(player.url), work)
-    assert all(t.error.startswith(("connection lost", "connection refused")) for t in traces)
+    errors = [trace.error for trace in traces]
+    assert all(error.startswith(("connection lost", "connection refused")) for error in errors)
+    assert any(error.startswith("connection lost") for error in errors)
 
 
 def test_a_chat_server():
