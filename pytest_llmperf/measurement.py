@@ -49,9 +49,15 @@ class Measurement:
 
     @property
     def clock(self) -> int | None:
-        """The clock in MHz that the boards were locked at; ``None`` when it ran free."""
+        """The SM clock in MHz that the boards were locked at; ``None`` when it ran free."""
         clock = self.launches[-1].clock
         return None if clock is None else clock.held.locked_mhz
+
+    @property
+    def memory_clock(self) -> int | None:
+        """The memory clock in MHz that the boards were locked at; ``None`` when it ran free."""
+        clock = self.launches[-1].clock
+        return None if clock is None else clock.held.memory_mhz
 
     @property
     def invalid(self) -> str | None:
@@ -156,7 +162,14 @@ class RateMeasurement(Measurement):
         return {**self.plan.to_json(), "trials": trials}
 
 
-def identity_of(info: EngineInfo, digest: str, *, clock_mhz: int | None, power_limit_w: float | None) -> Identity:
+def identity_of(
+    info: EngineInfo,
+    digest: str,
+    *,
+    clock_mhz: int | None,
+    power_limit_w: float | None,
+    memory_clock_mhz: int | None = None,
+) -> Identity:
     """What a baseline of this measurement holds for."""
     return Identity(
         hardware=info.device,
@@ -164,6 +177,7 @@ def identity_of(info: EngineInfo, digest: str, *, clock_mhz: int | None, power_l
         power_limit_w=power_limit_w,
         simulated=info.simulated,
         clock_mhz=clock_mhz,
+        memory_clock_mhz=memory_clock_mhz,
         model=info.model,
         model_digest=info.model_digest,
         dtype=info.dtype,

@@ -279,6 +279,8 @@ class TestNames:
         [
             ({}, "nvidia-h200/mistral-7b@unlocked"),
             ({"clock_mhz": 900}, "nvidia-h200/mistral-7b@900mhz"),
+            ({"clock_mhz": 900, "memory_clock_mhz": 2619}, "nvidia-h200/mistral-7b@900mhz-memory2619mhz"),
+            ({"memory_clock_mhz": 2619}, "nvidia-h200/mistral-7b@unlocked-memory2619mhz"),
             ({"device_count": 4}, "nvidia-h200-x4/mistral-7b@unlocked"),
             ({"simulated": True}, "simulated-nvidia-h200/mistral-7b@unlocked"),
             ({"model": "meta-llama/Llama-3.1-8B"}, "nvidia-h200/meta-llama-llama-3.1-8b@unlocked"),
@@ -300,6 +302,7 @@ class TestIdentity:
             ("power_limit_w", 350.0),
             ("simulated", True),
             ("clock_mhz", 900),
+            ("memory_clock_mhz", 2619),
             ("model", "tiny-llama"),
             ("model_digest", "ffffffffffff"),
             ("dtype", "float16"),

@@ -29,7 +29,7 @@ REASONS = (
 )  # fmt: skip
 #: Counter reads are this many rounds apart.
 _COUNTER_EVERY = 2
-#: Slow quantities (temperature, memory, utilisation) are this many rounds apart.
+#: Slow quantities (temperature, memory, its clock, utilisation) are this many rounds apart.
 _SLOW_EVERY = 20
 
 
@@ -42,6 +42,7 @@ class BoardSamples:
         at_ns: When power, clock and reasons were read.
         power_w: Instantaneous power.
         sm_clock_mhz: SM clock.
+        memory_clock_mhz: Memory clock; :data:`NOTHING` in most rounds unless it has to be seen to hold.
         reasons: Clock reasons as bits of :data:`REASONS`; -1 where they were not read.
         counter_at_ns: When the energy counter was read (middle of the read).
         counter_j: Its value.
@@ -60,6 +61,7 @@ class BoardSamples:
     at_ns: array[int] = field(default_factory=lambda: array("q"))
     power_w: array[float] = field(default_factory=lambda: array("d"))
     sm_clock_mhz: array[float] = field(default_factory=lambda: array("d"))
+    memory_clock_mhz: array[float] = field(default_factory=lambda: array("d"))
     reasons: array[int] = field(default_factory=lambda: array("q"))
     counter_at_ns: array[int] = field(default_factory=lambda: array("q"))
     counter_j: array[float] = field(default_factory=lambda: array("d"))
@@ -92,8 +94,9 @@ class BoardSamples:
 class _Board:
     """One board while it is sampled."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, memory_clock: bool) -> None:
         self._device = device
+        self._memory_clock = memory_clock
         self.samples = BoardSamples(device.board.uuid)
         self._throttled = device.throttle_ns()
         meter = device.activity_meter()
@@ -108,6 +111,9 @@ class _Board:
         samples.at_ns.append(time.monotonic_ns())
         samples.power_w.append(samples.number("power", device.power_w()))
         samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
+        slow = round_number % _SLOW_EVERY == 0
+        memory = samples.number("memory_clock", device.memory_clock_mhz()) if slow or self._memory_clock else NOTHING
+        samples.memory_clock_mhz.append(memory)
         samples.reasons.append(self._reasons(device.clock_reasons()))
         if round_number % _COUNTER_EVERY == 0 and "energy" not in samples.refused:
             before = time.monotonic_ns()
@@ -115,7 +121,7 @@ class _Board:
             if value == value:
                 samples.counter_at_ns.append((before + time.monotonic_ns()) // 2)
                 samples.counter_j.append(value)
-        if round_number % _SLOW_EVERY == 0:
+        if slow:
             self._read_slow()
 
     def _read_slow(self) -> None:
@@ -155,10 +161,14 @@ class _Board:
 
 @dataclass(frozen=True)
 class Start:
-    """Begin to read these boards, by their UUIDs, every ``interval_s`` seconds."""
+    """Begin to read these boards, by their UUIDs, every ``interval_s`` seconds.
+
+    With ``memory_clock`` the memory clock as often as the SM clock, else seldom.
+    """
 
     uuids: tuple[str, ...]
     interval_s: float
+    memory_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,15 +176,18 @@ class Collect:
     """Stop, and hand over what was read."""
 
 
-def collect(devices: Sequence[Device], interval_s: float, stopped: Callable[[float], bool]) -> list[BoardSamples]:
+def collect(
+    devices: Sequence[Device], interval_s: float, stopped: Callable[[float], bool], *, memory_clock: bool = False
+) -> list[BoardSamples]:
     """Read boards in rounds until told to stop.
 
     Args:
         devices: Open boards.
         interval_s: Seconds from round to round; a round that takes longer is followed by the next at once.
         stopped: Waits for up to so many seconds, and tells whether to stop.
+        memory_clock: Whether to read the memory clock in every round.
     """
-    boards = [_Board(device) for device in devices]
+    boards = [_Board(device, memory_clock) for device in devices]
     interval = round(interval_s * 1e9)
     due = time.monotonic_ns()
     number = 0
@@ -204,6 +217,6 @@ def main(descriptor: int) -> None:
                 continue
             devices = [nvml.device(known[uuid]) for uuid in order.uuids]
             pipe.send("started")
-            samples = collect(devices, order.interval_s, pipe.poll)
+            samples = collect(devices, order.interval_s, pipe.poll, memory_clock=order.memory_clock)
             pipe.recv()
             pipe.send(samples)

@@ -20,10 +20,11 @@ class BoardWatch:
     Args:
         uuids: The boards.
         interval_s: Seconds from one reading to the next.
+        memory_clock: Whether the memory clock has to be seen to hold.
     """
 
-    def __init__(self, uuids: Sequence[str], interval_s: float = INTERVAL_S) -> None:
-        self._start = Start(tuple(uuids), interval_s)
+    def __init__(self, uuids: Sequence[str], interval_s: float = INTERVAL_S, *, memory_clock: bool = False) -> None:
+        self._start = Start(tuple(uuids), interval_s, memory_clock)
         self._process: PipedProcess | None = None
 
     async def begin(self) -> None:

@@ -45,7 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RECORDER] = recorder = Recorder(config)
     config.pluginmanager.register(recorder, "llmperf-recorder")
     controls_workers = getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
-    if controls_workers and any("llmperf" in str(argument) for argument in config.invocation_params.args):
+    asked_for = any("llmperf" in str(argument) for argument in config.invocation_params.args)
+    if controls_workers and (asked_for or config.stash[BOARDS].asked_for):
         # xdist's workers cannot end a session with exit status 4; so what was asked for is checked before they start.
         from pytest_llmperf.plugin.session import check_options
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pytest_llmperf.errors import GpuError, OptionError
+from pytest_llmperf.plugin.keys import RECORDER
 
 if TYPE_CHECKING:
     import pytest
@@ -21,14 +22,16 @@ class SessionBoards:
     """The boards that this session may use. Nothing is opened before somebody asks.
 
     Args:
-        config: Holds ``--gpu-clock`` and ``--gpu-clock-mode``.
+        config: Holds ``--gpu-clock``, ``--gpu-memory-clock`` and ``--gpu-clock-mode``.
     """
 
     def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._requested: int | None = config.getoption("--gpu-clock")
+        self._requested_memory: int | None = config.getoption("--gpu-memory-clock")
         self._expected = config.getoption("--gpu-clock-mode") == "expect"
         # Under xdist the controller holds the session's clock, once, and its workers live with it.
-        self._in_worker = hasattr(config, "workerinput")
+        self._controller: int | None = getattr(config, "workerinput", {}).get("llmperf", {}).get("pid")
         self._open = ExitStack()
         self._held = ExitStack()
         self._devices: list[Device] | None = None
@@ -60,29 +63,36 @@ class SessionBoards:
             self._devices = [nvml.device(board) for board in selection.boards]
         return self._devices
 
+    @property
+    def asked_for(self) -> bool:
+        """Whether the command line asks for a clock."""
+        return self._requested is not None or self._requested_memory is not None
+
     def begin(self) -> HeldClock | None:
         """Hold the session's clock, if one was asked for, until :meth:`close`; once, however often it is called.
 
         Raises:
             GpuError: it cannot be held.
         """
-        if self.clock is None and self._requested is not None:
+        if self.clock is None and self.asked_for:
             clock = self._nearest(self._requested)
-            if not self._in_worker:
+            if self._controller is None:
                 self._held.enter_context(self._hold(clock))
             self.clock = clock
         return self.clock
 
     @contextmanager
     def at(self, mhz: int) -> Iterator[HeldClock]:
-        """Hold another clock within the block; the session's returns after it.
+        """Hold another SM clock within the block; the session's returns after it, and its memory clock stays.
+
+        Under xdist no other worker measures meanwhile: the boards are everybody's.
 
         Raises:
             GpuError: it cannot be held.
         """
         before = self.begin()
         clock = self._nearest(mhz)
-        with self._hold(clock):
+        with self._config.stash[RECORDER].alone(), self._hold(clock):
             self.clock = clock
             try:
                 yield clock
@@ -103,28 +113,36 @@ class SessionBoards:
             self._devices = self._holder = None
             self._open.close()
 
-    def _nearest(self, mhz: int) -> HeldClock:
-        from pytest_llmperf.gpu.clocks import HeldClock, clock_step, common_clocks, snap
+    def _nearest(self, mhz: int | None) -> HeldClock:
+        """What the boards can do of an SM clock (``None``: free) beside the session's memory clock."""
+        from pytest_llmperf.gpu.clock_control import Clock
+        from pytest_llmperf.gpu.clocks import HeldClock, SnappedClock, common_clocks, common_memory_clocks
 
-        if mhz < 1:
-            raise OptionError(f"A GPU clock is a frequency in MHz, not {mhz}.")
-        if not self.devices():
+        for value, name in ((mhz, "GPU clock"), (self._requested_memory, "GPU memory clock")):
+            if value is not None and value < 1:
+                raise OptionError(f"A {name} is a frequency in MHz, not {value}.")
+        devices = self.devices()
+        if not devices:
             raise GpuError(
-                f"There is no GPU whose clock could be held at {mhz} MHz.",
+                f"There is no GPU whose clock could be held at {Clock(mhz, self._requested_memory)}.",
                 remedy="Check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave the clock alone.",
             )
-        clocks = common_clocks(self.devices())
-        nearest = snap(mhz, clocks)
-        return HeldClock(mhz, nearest, clock_step(nearest, clocks), self._expected)
+        memory = sm = None
+        if self._requested_memory is not None:
+            memory = SnappedClock.nearest(self._requested_memory, common_memory_clocks(devices))
+        if mhz is not None:
+            sm = SnappedClock.nearest(mhz, common_clocks(devices, memory.locked_mhz if memory else None))
+        return HeldClock(sm, memory, self._expected)
 
     @contextmanager
     def _hold(self, clock: HeldClock) -> Iterator[None]:
         if self._holder is None:
             self._holder = self._new_holder()
-        with self._holder.hold(clock.locked_mhz):
+        with self._holder.hold(clock.locked_mhz, clock.memory_mhz):
             yield
 
     def _new_holder(self) -> ClockHolder:
+        from pytest_llmperf.gpu.clock_control import Clock
         from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock
         from pytest_llmperf.gpu.recovery import release_stale
 
@@ -132,7 +150,10 @@ class SessionBoards:
             return ExpectedClock()
         # Here rather than at the lock, which would warn: the header is where one looks for it.
         self.notes += map(str, release_stale())
-        return ClockLock(self.devices())
+        lent = None
+        if self._controller is not None and self.clock is not None:
+            lent = (self._controller, Clock(self.clock.locked_mhz, self.clock.memory_mhz))
+        return ClockLock(self.devices(), within=lent)
 
 
 def _names(boards: tuple[Board, ...]) -> str:

@@ -7,11 +7,14 @@ and removes it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +54,7 @@ class Recorder:
         self._journaling = False
         self._began = False
         self._failure: str | None = None
+        self._alone = False
 
     def _folder(self) -> Path:
         given = self._config.getoption("--llmperf-report")
@@ -58,9 +62,24 @@ class Recorder:
             return self._config.invocation_params.dir / str(given)
         return self._config.rootpath / "reports" / self.run_id
 
-    def for_worker(self) -> dict[str, str]:
+    def for_worker(self) -> dict[str, Any]:
         """What an xdist worker has to know."""
-        return {"run_id": self.run_id, "folder": str(self.folder)}
+        return {"run_id": self.run_id, "folder": str(self.folder), "pid": os.getpid()}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep the other xdist workers of this run from measuring meanwhile; blocks may be nested."""
+        if not self._in_worker or self._alone:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".measuring.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._alone = True
+            try:
+                yield
+            finally:
+                self._alone = False
 
     def begin(self) -> None:
         """A run with performance tests begins: what an earlier run left in the same folder is not its own."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,14 +175,6 @@ class LlmperfSession:
             return not self.boards and Address.parse(choice.url or "").is_loopback
         return choice.platform != "sim"
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep the other xdist workers of this run from measuring meanwhile."""
-        self.recorder.folder.mkdir(parents=True, exist_ok=True)
-        with (self.recorder.folder / ".measuring.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
     def measure(
         self, item: pytest.Item, state: TestState, wanted: Measurement
     ) -> tuple[Measurement, dict[str, Summary]]:
@@ -268,10 +258,12 @@ class LlmperfSession:
             raise OptionError(
                 f"A GPU clock was asked for, and the engine runs on {'a simulated ' * running.info.simulated}"
                 f"{running.info.device}.",
-                remedy="Leave --gpu-clock and the gpu_clock parameter out, or measure this machine's GPUs.",
+                remedy="Leave --gpu-clock, --gpu-memory-clock and the gpu_clock parameter out, or measure the GPUs of "
+                "this machine.",
             )
         if self._board_watch is None:
-            self._board_watch = BoardWatch([board.uuid for board in self.boards])
+            watched = self.clock.memory is not None
+            self._board_watch = BoardWatch([board.uuid for board in self.boards], memory_clock=watched)
         return self._board_watch
 
     def _enough(self, measurement: Measurement) -> bool:
@@ -385,7 +377,7 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
     options = SessionOptions.from_config(config)
     check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
     boards = visible_boards()
-    must = options.in_ci or options.gpu_clock_mhz is not None
+    must = options.in_ci or options.gpu_clock_mhz is not None or options.gpu_memory_clock_mhz is not None
     return options, boards, choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=must)
 
 
