@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -148,8 +149,12 @@ class SessionBoards:
 
         if self._expected:
             return ExpectedClock()
-        # Here rather than at the lock, which would warn: the header is where one looks for it.
-        self.notes += map(str, release_stale())
+        for recovered in release_stale():
+            # The header is where one looks for it; what locks after that, or in a worker, has warnings only.
+            if self.asked_for and self._controller is None:
+                self.notes.append(str(recovered))
+            else:
+                warnings.warn(f"llmperf: {recovered}", stacklevel=2)
         lent = None
         if self._controller is not None and self.clock is not None:
             lent = (self._controller, Clock(self.clock.locked_mhz, self.clock.memory_mhz))

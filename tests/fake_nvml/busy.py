@@ -1,7 +1,8 @@
 """A server whose boards are busy while it answers, to try the plugin by hand: ``python -m tests.fake_nvml.busy``.
 
-It prints its URL and serves until it is interrupted; ``busy 2`` keeps boards 0 and 1 busy. The load follows the requests
-in flight. A prompt takes some time for each of its tokens; the server's speed does not follow the boards' clock.
+It prints its URL and serves until it is interrupted; ``busy 2`` keeps boards 0 and 1 busy. The load follows the
+requests in flight. A prompt takes some time for each of its tokens; the server's speed does not follow the boards'
+clock.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from pytest_llmperf.gpu.sensor import Gauge, watch
 from pytest_llmperf.gpu.watch import BoardWatch
 
 
-def sampled(seconds, uuids=None, times=1):
+def sampled(seconds, uuids=None, times=1, **settings):
     with Nvml() as nvml:
         uuids = uuids or [board.uuid for board in nvml.boards()]
 
     async def run():
-        boards = BoardWatch(uuids)
+        boards = BoardWatch(uuids, **settings)
         try:
             for _ in range(times):
                 await boards.begin()
@@ -50,6 +50,16 @@ def test_every_quantity_of_every_board(fake_nvml):
         assert one.dram is not None
         assert 0 <= one.dram <= 1
         assert set(one.throttle_ns.values()) == {0}
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_the_memory_clock_is_read_seldom_unless_it_has_to_be_seen_to_hold(fake_nvml, watched):
+    fake_nvml.scenario("h200", "[boards]\nload = 0.5\n")
+    (one,) = sampled(0.5, memory_clock=watched)
+    read = [mhz for mhz in one.memory_clock_mhz if mhz == mhz]
+    assert set(read) == {3201}
+    assert len(one.memory_clock_mhz) == len(one.at_ns)
+    assert len(read) == (len(one.at_ns) if watched else len(one.slow_at_ns))
 
 
 def test_counter_and_integral_agree(fake_nvml):
