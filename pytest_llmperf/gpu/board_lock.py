@@ -65,6 +65,13 @@ class BoardsLock:
                 for board in self._boards:
                     self._control.lock(board, clock)
                     locked.append(board)
+            except GpuPermissionError:
+                self._undo(locked)
+                raise
+            except GpuError as error:
+                if self._undo(locked):
+                    raise GpuError(f"{error.problem} {_none_locked(locked)}", remedy=error.remedy) from None
+                raise
             except BaseException:
                 self._undo(locked)
                 raise
@@ -143,7 +150,8 @@ class BoardsLock:
         if self._records is not None:
             self._records.write(self._record)
 
-    def _undo(self, boards: Sequence[BoardId]) -> None:
+    def _undo(self, boards: Sequence[BoardId]) -> bool:
+        """Unlock boards and strike the record out; whether all of them were unlocked."""
         refused = unlock_all(self._control, replace(self._record, boards=tuple(boards)))
         if self._records is not None and refused:
             with suppress(GpuError):  # the record as it was is as good: it is stale when we have ended
@@ -154,6 +162,7 @@ class BoardsLock:
             self._keeper.dismiss()
         if refused:
             _shout(still_locked(self._record, refused))
+        return not refused
 
 
 def _make_way(records: RecordFolder, wanted: LockRecord) -> None:
@@ -171,6 +180,11 @@ def _make_way(records: RecordFolder, wanted: LockRecord) -> None:
                 remedy = "That is this very process: nest the blocks of one ClockLock."
             problem = f"The clock cannot be locked at {wanted.clock}: {record}, which still runs."
             raise GpuError(problem, remedy=remedy)
+
+
+def _none_locked(released: Sequence[BoardId]) -> str:
+    again = f": {', '.join(map(str, released))} had been, and was unlocked again" if released else ""
+    return f"No board is locked{again}."
 
 
 def not_permitted(boards: Sequence[BoardId], clock: Clock, refusals: Sequence[str]) -> GpuPermissionError:

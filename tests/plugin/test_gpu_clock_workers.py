@@ -20,7 +20,7 @@ SWEEP = """
 import pytest
 from pytest_llmperf import Workload
 
-@pytest.mark.parametrize("gpu_clock", [900, 1200, 1400, 1600], indirect=True)
+@pytest.mark.parametrize("gpu_clock", [900, 1400], indirect=True)
 def test_swept(llmperf, gpu_clock):
     clock = llmperf.measure(Workload(4, 150)).record["clock"]
     assert clock["observed_mhz"] == {"min": gpu_clock, "median": gpu_clock, "max": gpu_clock}
@@ -29,9 +29,8 @@ def test_swept(llmperf, gpu_clock):
 def test_without_an_engine(gpu_clock):
     assert gpu_clock in (750, 795)  # of two equally near ones the lower
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_plain(llmperf, gpu_clock, number):
-    llmperf.measure(Workload(4, 150, seed=number))
+def test_plain(llmperf):
+    llmperf.measure(Workload(4, 150))
 """
 
 
@@ -80,32 +79,32 @@ def told(fake, board):
 
 def test_a_sweep_borrows_the_sessions_clock_and_puts_it_back(run, fake_nvml):
     result = run(SWEEP, "--gpu-clock=1500")
-    result.assert_outcomes(passed=8)
+    result.assert_outcomes(passed=5)
     for board in (0, 1):
         clocks = told(fake_nvml, board)
         assert clocks[0] == 1500
         assert clocks[-2:] == [1500, "reset"]
         assert clocks.count("reset") == 1
-        assert clocks[2:-1:2] == [1500] * 6  # after each of the sweep, whoever made it
-        assert sorted(clocks[1:-1:2]) == [750, 795, 900, 1200, 1395, 1605]
+        assert clocks[2:-1:2] == [1500] * 4  # after each of the sweep, whoever made it
+        assert sorted(clocks[1:-1:2]) == [750, 795, 900, 1395]
         assert fake_nvml.locked(board) is None
     assert RecordFolder().all() == []
 
 
 def test_a_sweep_without_a_clock_of_the_session_takes_turns(run, fake_nvml):
-    run(SWEEP).assert_outcomes(passed=8)
+    run(SWEEP).assert_outcomes(passed=5)
     for board in (0, 1):
         clocks = told(fake_nvml, board)
-        assert clocks[1::2] == ["reset"] * 6
-        assert sorted(clocks[::2]) == [750, 795, 900, 1200, 1395, 1605]
+        assert clocks[1::2] == ["reset"] * 4
+        assert sorted(clocks[::2]) == [750, 795, 900, 1395]
     assert RecordFolder().all() == []
 
 
 def test_beside_a_memory_clock_of_the_session_the_sm_clock_runs_free_after_a_sweep(run, fake_nvml):
-    run(SWEEP, "--gpu-memory-clock=2619").assert_outcomes(passed=8)
+    run(SWEEP, "--gpu-memory-clock=2619").assert_outcomes(passed=5)
     for board in (0, 1):
         clocks = told(fake_nvml, board)
-        assert clocks.count("reset") == 6
+        assert clocks.count("reset") == 4
         assert clocks.count("resetmemory") == 1
         assert clocks[-1] == "resetmemory"
         assert fake_nvml.locked(board) is fake_nvml.locked_memory(board) is None
