@@ -81,6 +81,10 @@ class TestStored:
         store(tmp_path / "a" / "b.json", before)
         assert load(tmp_path / "a" / "b.json") == before
 
+    def test_one_from_before_memory_clocks_were_held_is_comparable(self, tmp_path):
+        path = written(tmp_path / "x.json", lambda b: b["identity"].pop("memory_clock_mhz"))
+        assert differing(load(path).identity, IDENTITY) == []
+
     def test_a_file_that_is_not_there_is_none(self, tmp_path):
         assert load(tmp_path / "x.json") is None
 
