@@ -10,33 +10,27 @@ import getpass
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
-__all__ = ["descendants", "described", "exists", "server_processes"]
+import psutil
+
+__all__ = ["descendants", "described", "server_processes"]
 
 #: What starts programs that have nothing to do with each other: shells, terminals, and who keeps services running.
 _HOSTS = frozenset(
-    "ash bash busybox csh dash fish ksh nu pwsh sh tcsh xonsh zsh "
-    "byobu screen tmux zellij "
-    "crond cron login sshd su sudo "
-    "dockerd dumb-init init launchd runsv runsvdir s6-svscan s6-supervise slurmd slurmstepd supervisord "
-    "systemd tini".split()
+    [
+        *("ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "nu", "pwsh", "sh", "tcsh", "xonsh", "zsh"),
+        *("byobu", "screen", "tmux", "zellij"),
+        *("cron", "crond", "login", "sshd", "su", "sudo"),
+        *("dockerd", "dumb-init", "init", "launchd", "runsv", "runsvdir", "s6-svscan", "s6-supervise", "slurmd"),
+        *("slurmstepd", "supervisord", "systemd", "tini"),
+    ]
 )
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
 _ANY = ("0.0.0.0", "::", "::ffff:0.0.0.0")
 
 
-def exists(pid: int) -> bool:
-    """Whether a process of this number, as this one counts, is there or has not been waited for yet."""
-    import psutil
-
-    return bool(psutil.pid_exists(pid))
-
-
 def described(pid: int) -> str | None:
     """A process's name, with its user's where that is somebody else; ``None`` when it is gone or hidden."""
-    import psutil
-
     try:
         process = psutil.Process(pid)
         name = str(process.name())
@@ -51,13 +45,11 @@ def described(pid: int) -> str | None:
 
 def descendants(pid: int) -> set[int]:
     """A process and all that it has started, at any remove; empty when it is gone."""
-    import psutil
-
     try:
         process = psutil.Process(pid)
         return {pid, *(child.pid for child in process.children(recursive=True))}
     except (psutil.Error, OSError):
-        return {pid} if exists(pid) else set()
+        return {pid} if psutil.pid_exists(pid) else set()
 
 
 def server_processes(port: int) -> set[int]:
@@ -82,8 +74,6 @@ def server_processes(port: int) -> set[int]:
 
 def _listeners(port: int) -> set[int]:
     """Who is connected by a connection to the loopback address: who listens on it, or else on all addresses."""
-    import psutil
-
     try:
         sockets = [s for s in psutil.net_connections("tcp") if s.status == psutil.CONN_LISTEN and s.laddr.port == port]
     except (psutil.Error, OSError):  # macOS tells root alone
@@ -93,8 +83,6 @@ def _listeners(port: int) -> set[int]:
 
 
 def _topmost(pid: int) -> int:
-    import psutil
-
     with suppress(psutil.Error, OSError):
         not_its_own = {1, os.getpid(), *(ancestor.pid for ancestor in _ancestors(psutil.Process()))}
         for ancestor in _ancestors(psutil.Process(pid)):
@@ -104,17 +92,15 @@ def _topmost(pid: int) -> int:
     return pid
 
 
-def _ancestors(process: Any) -> Iterator[Any]:
+def _ancestors(process: psutil.Process) -> Iterator[psutil.Process]:
     """Its parent, that one's parent and so on, as far as they can be seen."""
-    import psutil
-
     with suppress(psutil.Error, OSError):
         while (parent := process.parent()) is not None:
             yield parent
             process = parent
 
 
-def _is_host(process: Any) -> bool:
+def _is_host(process: psutil.Process) -> bool:
     # "tmux: server", "-bash", "containerd-shim-runc-v2" and so on
     name = process.name().lower().lstrip("-").partition(":")[0]
     return name in _HOSTS or name.startswith(("containerd-shim", "gnome-terminal", "jupyter"))

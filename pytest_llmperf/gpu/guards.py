@@ -1,9 +1,9 @@
 """What makes a measurement on a board doubtful: others on it, heat, memory errors, faults.
 
 A board that somebody else uses too, that slows down because it is hot, or that computes wrongly still gives figures,
-and they look like any others. So before and after every launch it is asked for what would give that away. A board that
-does not know of such a thing (no ECC, no Xid events) is not suspicious for it; one that surprisingly refuses to tell is,
-and that is said once.
+and they look like any others. So before and after every launch it is asked for what would give that away. A board
+that does not know of such a thing (no ECC, no Xid events) is not suspicious for it; one that surprisingly refuses to
+tell is, and that is said once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _NS = 1_000_000_000
 _WARM_C = 3
 #: Shorter times say nothing: the driver's utilisation lags by up to a second, and an energy counter steps rarely.
 _LONG_ENOUGH_S = 1.0
+#: A board that works rests now and then: so many looks cannot all have met a rest.
+_ENOUGH_LOOKS = 10
 _IDLE = 1 << REASONS.index("gpu_idle")
 
 
@@ -117,7 +119,7 @@ class _BoardGuard:
         return self._device.board.uuid
 
     def begin(self) -> None:
-        if self._watch is None:
+        if self._watch is None or isinstance(self._watch, Unreadable):
             self._watch = self._device.fault_watch()
         if not isinstance(self._watch, Unreadable):
             self._watch.read()  # what was reported since the launch before is not this one's
@@ -200,7 +202,7 @@ def idle_throughout(samples: Sequence[BoardSamples]) -> bool:
 
 def _idle(samples: BoardSamples) -> bool:
     reasons = [bits for bits in samples.reasons if bits >= 0]
-    if reasons and all(bits & _IDLE for bits in reasons):
+    if len(reasons) >= _ENOUGH_LOOKS and all(bits & _IDLE for bits in reasons):
         return True
     shares = [share for share in samples.utilization if share == share]
     return bool(shares) and _seconds(samples.slow_at_ns) >= _LONG_ENOUGH_S and not any(shares)

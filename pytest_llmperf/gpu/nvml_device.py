@@ -74,9 +74,11 @@ class NvmlDevice:
 
     def close(self) -> None:
         """Close its meters and watches; the rest belongs to the session."""
-        for part in (*self._meters, *self._watches):
-            part.close()
+        for meter in self._meters:
+            meter.close()
         self._meters.clear()
+        for watch in self._watches:
+            watch.close()
         self._watches.clear()
 
     def energy_j(self) -> Reading[float]:

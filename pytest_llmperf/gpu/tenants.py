@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.gpu import Board, Device, GpuProcess, Unreadable
-from pytest_llmperf.local_processes import described
 
 __all__ = ["Tenants"]
 
@@ -76,6 +75,8 @@ class Tenants:
         return refused
 
     def _take(self, board: Board, processes: Sequence[GpuProcess]) -> None:
+        from pytest_llmperf.local_processes import described
+
         _, seen = self._seen.setdefault(board.uuid, (board, {}))
         for process in processes:
             if process.pid in self._own:

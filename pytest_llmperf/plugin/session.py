@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import signal
 import threading
 import warnings
@@ -273,6 +274,18 @@ class LlmperfSession:
         if self._board_watch is None:
             self._board_watch = BoardWatch([board.uuid for board in self.boards])
         return self._board_watch
+
+    def _own_processes(self, choice: EngineChoice) -> set[int]:
+        """Who may compute on the boards: what this run has started and, where a server is not ours, that server."""
+        from pytest_llmperf.local_processes import descendants, server_processes
+
+        # The engines of the other xdist workers rest while this one measures.
+        own = descendants(os.getppid() if self.in_worker else os.getpid())
+        if choice.platform == "url":
+            address = Address.parse(choice.url or "")
+            if address.is_loopback:
+                own |= server_processes(address.port)
+        return own
 
     def _enough(self, measurement: Measurement) -> bool:
         return len(measurement.launches) >= self.options.launches or (
