@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_llmperf.measurement.phases import PhaseMeasurement
 from pytest_llmperf.measurement.plain import LaunchOf, Measurement, identity_of
 from pytest_llmperf.measurement.rate import RateMeasurement
 
-__all__ = ["LaunchOf", "Measurement", "RateMeasurement", "identity_of"]
+__all__ = ["LaunchOf", "Measurement", "PhaseMeasurement", "RateMeasurement", "identity_of"]
