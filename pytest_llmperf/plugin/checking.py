@@ -72,8 +72,8 @@ class Llmperf:
         """Measure a workload and what a prompt token and an output token of it cost, and gate both.
 
         Every launch measures the workload itself, its prefill alone (one output token), its decode alone (a prompt of
-        one token), half of that prefill, and the workload with half of its output. ``prefill_jpt`` and ``decode_jpt`` are those of the phases alone; a
-        regression over all windows stands beside them in the record.
+        one token), half of that prefill, and the workload with half of its output. ``prefill_jpt`` and ``decode_jpt``
+        are those of the phases alone; a regression over all windows stands beside them in the record.
 
         Args:
             workload: Of one prompt length and one output length.
