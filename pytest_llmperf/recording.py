@@ -11,7 +11,9 @@ from typing import Any
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Account
 from pytest_llmperf.gate import Comparison, worst
-from pytest_llmperf.measurement import Measurement, RateMeasurement
+from pytest_llmperf.gpu import value_or_none, why_unreadable
+from pytest_llmperf.gpu.energy import Joules, NoEnergy
+from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.overhead import client_overhead
 from pytest_llmperf.runner import Launch
@@ -51,9 +53,11 @@ def record_of(
         "verdict": verdict,
         "outcome": "unfinished",
         "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
-        "search": measurement.record() if isinstance(measurement, RateMeasurement) else None,
+        "search": None,
+        "phases": None,
         "engine": _engine(measurement.info),
         "clock": _clock(measurement.launches),
+        "energy": [_energy(launch) for launch in measurement.launches if launch.samples],
         "metrics": {name: _metric(name, summary) for name, summary in summaries.items()},
         "verdicts": [_verdict(c) for c in comparisons or ()],
         "requests": _requests([r for la in measurement.launches for re in la.repeats for r in re.requests]),
@@ -62,6 +66,7 @@ def record_of(
         "server": [_server(launch.account) for launch in measurement.launches if launch.account.server is not None],
         "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
         "invalid": invalid,
+        **measurement.record(),
     }
 
 
@@ -82,11 +87,13 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "workload": None,
         "engine": None,
         "clock": {},
+        "energy": [],
         "metrics": {},
         "verdicts": [],
         "requests": None,
         "client_overhead": None,
         "search": None,
+        "phases": None,
         "client": [],
         "server": [],
         "warnings": [],
@@ -124,6 +131,32 @@ def _observed(seen: Iterable[tuple[float, float, float] | None]) -> dict[str, fl
         return None
     low, middle, high = zip(*known, strict=True)
     return {"min": min(low), "median": statistics.median(middle), "max": max(high)}
+
+
+def _energy(launch: Launch) -> dict[str, Any]:
+    window, idle = launch.readings.window, launch.readings.idle_w
+    return {
+        "seconds": launch.readings.seconds,
+        "busy": launch.readings.busy,
+        "repeats": len(launch.repeats),
+        "idle_power": value_or_none(idle),
+        "idle_reason": why_unreadable(idle),
+        **_joules(window.energy, window.integral),
+        "boards": [{"uuid": board.uuid, **_joules(board.best, board.integral)} for board in window.boards],
+    }
+
+
+def _joules(energy: Joules | NoEnergy, integral: Joules | NoEnergy) -> dict[str, Any]:
+    known = energy if isinstance(energy, Joules) else None
+    return {
+        "joules": known and known.value,
+        "error": known and known.error,
+        "counted_seconds": known and known.seconds,
+        "source": known and known.source,
+        "power": known and known.watts,
+        "integral_power": integral.watts if isinstance(integral, Joules) else None,
+        "reason": energy.reason if isinstance(energy, NoEnergy) else None,
+    }
 
 
 def _client(account: Account) -> dict[str, Any]:

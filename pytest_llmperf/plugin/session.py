@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import warnings
@@ -18,12 +19,14 @@ from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
+from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
+from pytest_llmperf.gpu.sample_file import dump_samples
 from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.machine import cpu_name
-from pytest_llmperf.measurement import Measurement, RateMeasurement
-from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
+from pytest_llmperf.measurement import Measurement
+from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
 from pytest_llmperf.plugin.fixtures import uses_llmperf
@@ -32,7 +35,7 @@ from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import failure_record, record_of
-from pytest_llmperf.runner import Launch, judged, measure_launch, search_rate
+from pytest_llmperf.runner import Launch, judged, measure_launch, with_readings
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
 
@@ -197,43 +200,31 @@ class LlmperfSession:
             self.progress.begin()
             running = self.engine(item)
 
-            def launch_of(workload: Workload, *, test: str, repeats: int, allowed: int | None) -> Launch:
-                what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches}"
-                at = f" at {workload.rate:.3g}/s" if isinstance(measurement, RateMeasurement) else ""
-                return measure_launch(
+            def launch_of(
+                workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
+            ) -> Launch:
+                what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches} {doing}".rstrip()
+                launch = measure_launch(
                     running,
                     workload,
                     test=test,
                     repeats=repeats,
                     read_timeout=self.options.read_timeout,
-                    allowed_failures=allowed,
+                    allowed_failures=allowed_failures,
                     watch=self._watch(running),
-                    progress=lambda text: self.progress.show(f"{what}{at}, {text}"),
+                    progress=lambda text: self.progress.show(f"{what}, {text}"),
                 )
+                launch = with_readings(launch, self._idle_w())
+                return launch if self.clock is None else judged(launch, self.clock)
 
-            if isinstance(measurement, RateMeasurement):
-                found = search_rate(
-                    measurement.workload,
-                    measurement.plan,
-                    lambda workload: launch_of(workload, test=f"{test}/{workload.rate}", repeats=1, allowed=None),
-                    allowed_failures=self.options.allowed_failures,
-                )
-                measurement.searches.append(found)
-                launch = found.launch
-            else:
-                launch = launch_of(
-                    measurement.workload,
-                    test=test,
-                    repeats=self.options.repeats,
-                    allowed=self.options.allowed_failures,
-                )
-            if (held := self.clock) is not None:
-                launch = judged(launch, held)
-            measurement.launches.append(launch)
+            measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
             if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
             self.progress.done()
+            launch = measurement.launches[-1]
             self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.repeats])
+            if launch.samples:
+                self.recorder.write_samples(test, [dump_samples(one, launch.index) for one in launch.samples])
         summaries = measurement.summaries()
         if not self._enough(measurement):
             self.recorder.journal(record_of(measurement, summaries, None))
@@ -247,24 +238,56 @@ class LlmperfSession:
         return self.config.stash[BOARDS].clock
 
     def _watch(self, running: RunningEngine) -> BoardWatch | None:
-        """Who reads the boards during a measurement: needed where a clock has to be seen to hold.
+        """Who reads the boards of an engine while it is measured; nobody when it runs on none that is here.
 
         Raises:
-            OptionError: the engine does not run on boards whose clock can be held from here.
+            OptionError: a clock was asked for, and the engine does not run on boards that it can be held on.
         """
-        if self.clock is None:
+        boards = self._boards_of(running)
+        if not boards and self.clock is None:
             return None
-        if running.info.simulated or running.info.device not in {board.name for board in self.boards}:
+        if not boards:
             raise OptionError(
                 f"A GPU clock was asked for, and the engine runs on {'a simulated ' * running.info.simulated}"
                 f"{running.info.device}.",
                 remedy="Leave --gpu-clock, --gpu-memory-clock and the gpu_clock parameter out, or measure the GPUs of "
                 "this machine.",
             )
-        if self._board_watch is None:
-            watched = self.clock.memory is not None
-            self._board_watch = BoardWatch([board.uuid for board in self.boards], memory_clock=watched)
+        uuids = tuple(board.uuid for board in boards)
+        if self._board_watch is None or self._board_watch.uuids != uuids:
+            self._close_watch()
+            self._board_watch = BoardWatch(uuids, memory_clock=self.clock is not None and self.clock.memory is not None)
         return self._board_watch
+
+    def _own_processes(self, choice: EngineChoice) -> set[int]:
+        """Who may compute on the boards: what this run has started and, where a server is not ours, that server."""
+        from pytest_llmperf.local_processes import descendants, server_processes
+
+        # The engines of the other xdist workers rest while this one measures.
+        own = descendants(os.getppid() if self.in_worker else os.getpid())
+        if choice.platform == "url":
+            address = Address.parse(choice.url or "")
+            if address.is_loopback:
+                own |= server_processes(address.port)
+        return own
+
+    def _boards_of(self, running: RunningEngine) -> list[Board]:
+        """An engine's own boards: of a local one the first it was told to use, of a local server all that are visible.
+
+        Empty where they are not this machine's.
+        """
+        info = running.info
+        if info.simulated or info.device not in {board.name for board in self.boards}:
+            return []
+        return self.boards if running.spec.choice.platform == "url" else self.boards[: info.device_count]
+
+    def _idle_w(self) -> Reading[float]:
+        return Unreadable("the idle power was not measured")
+
+    def _close_watch(self) -> None:
+        watch, self._board_watch = self._board_watch, None
+        if watch is not None:
+            watch.close()
 
     def _enough(self, measurement: Measurement) -> bool:
         return len(measurement.launches) >= self.options.launches or (
@@ -324,8 +347,7 @@ class LlmperfSession:
     def close(self) -> None:
         """Shut the engine down; safe to call twice."""
         self.progress.clear()
-        if self._board_watch is not None:
-            self._board_watch.close()
+        self._close_watch()
         self.pool.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -384,8 +406,8 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
 def check_metric_names(given: Mapping[str, float], where: str) -> None:
     """Refuse a tolerance for a metric that does not exist."""
     for name in given:
-        if name != "*" and name not in REGISTRY and name not in NOT_MEASURED:
+        if name != "*" and name not in REGISTRY:
             raise OptionError(
                 f"{where} names the metric {name!r}, which does not exist.",
-                remedy=f"Metrics are: {', '.join([*REGISTRY, *NOT_MEASURED])}.",
+                remedy=f"Metrics are: {', '.join(REGISTRY)}.",
             )

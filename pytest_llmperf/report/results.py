@@ -137,6 +137,35 @@ class ClockRecord(_Model):
     memory_mhz: MemoryClock | None = Field(default=None, description="null when the memory clock ran free")
 
 
+class BoardEnergy(_Model):
+    """Joules of one or all boards between the outermost steps of their counters within a launch's window."""
+
+    joules: Number | None
+    error: Number | None = Field(description="standard uncertainty, of the window's ends; not of the sensor's gain")
+    counted_seconds: Number | None
+    source: Literal["counter", "integral", "mixed"] | None
+    power: Number | None = Field(description="mean, watts")
+    integral_power: Number | None = Field(description="mean of the power readings over the whole window, watts")
+    reason: str | None = Field(description="why there are no joules")
+
+
+class NamedBoardEnergy(BoardEnergy):
+    """Those of one board."""
+
+    uuid: str
+
+
+class EnergyRecord(BoardEnergy):
+    """The energy of one launch: one window over all its repeats."""
+
+    seconds: Number = Field(description="from the first due request to the last token")
+    busy: Number = Field(description="share of it that lies within the repeats")
+    repeats: int
+    idle_power: Number | None = Field(description="watts with the model loaded at the clock in force")
+    idle_reason: str | None
+    boards: list[NamedBoardEnergy]
+
+
 class Percentiles(_Model):
     """Over every request of every launch."""
 
@@ -152,7 +181,9 @@ class MetricValue(_Model):
     better: Literal["lower", "higher"]
     value: Number | None = Field(description="median over launches of the median over repeats")
     percentiles: Percentiles | None
-    launches: list[list[Number]] = Field(description="the repeats' values, launch by launch")
+    launches: list[list[Number]] = Field(
+        description="the repeats' values launch by launch; of the boards' own figures one"
+    )
     reason: str | None = Field(description="why there is no value")
 
 
@@ -272,6 +303,35 @@ class Search(_Model):
     trials: list[Trial]
 
 
+class PhaseWindow(_Model):
+    """One shape of request and what it took."""
+
+    input_len: int
+    output_len: int
+    joules: Number = Field(description="a request")
+    error: Number = Field(description="its standard uncertainty")
+
+
+class PhaseRegression(_Model):
+    """E = fixed + prefill_jpt x prompt tokens + decode_jpt x output tokens; joules, with standard uncertainties."""
+
+    fixed: Number
+    prefill_jpt: Number
+    decode_jpt: Number
+    fixed_error: Number
+    prefill_error: Number
+    decode_error: Number
+    worst: Number = Field(description="largest relative distance of a window to the plane")
+
+
+class Phases(_Model):
+    """The windows of one launch, and the regression over them."""
+
+    windows: list[PhaseWindow]
+    regression: PhaseRegression | None
+    reason: str | None = Field(description="why there is no regression")
+
+
 class Overhead(_Model):
     """The client's receive times beside the engine's own stamps, seconds."""
 
@@ -292,11 +352,13 @@ class TestRecord(_Model):
     workload: dict[str, Any] | None
     engine: Engine | None
     clock: ClockRecord
+    energy: list[EnergyRecord] = Field(default=[], description="launch by launch; empty when no board was read")
     metrics: dict[str, MetricValue]
     verdicts: list[VerdictRecord]
     requests: Requests | None
     client_overhead: Overhead | None
     search: Search | None = None
+    phases: list[Phases] | None = Field(default=None, description="launch by launch, of a measurement of phases")
     client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
     server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
     warnings: list[str]
