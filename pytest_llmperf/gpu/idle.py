@@ -11,8 +11,9 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from pytest_llmperf.clock import NS_PER_S, Clock
 from pytest_llmperf.gpu import Reading, Unreadable, value_or_none
 from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, by_integral, steps
 from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
@@ -23,25 +24,13 @@ __all__ = ["SETTLE_S", "BoardIdle", "IdleLadder", "IdlePower", "idle_of", "idle_
 
 #: Seconds that boards get to calm down.
 SETTLE_S = 0.5
-_NS = 1_000_000_000
 _IDLE = 1 << REASONS.index("gpu_idle")
 #: Utilisation from which a board works; below it a desktop is drawn.
 _WORKING = 0.05
 _SHORTEST_S = 1.0
 #: Idle power hardly moves: so many readings of it do where there is no counter.
 _POWER_READINGS = 20
-
-
-class Clock(Protocol):
-    """Real or virtual time."""
-
-    def now(self) -> int:
-        """In nanoseconds."""
-        ...
-
-    async def sleep_until(self, when_ns: int) -> None:
-        """Return at ``when_ns``."""
-        ...
+_NOT_YET = Unreadable("it was not measured")
 
 
 @dataclass(frozen=True)
@@ -106,9 +95,9 @@ async def idle_power(watch: Watch, clock: Clock, *, settle_s: float, window_s: f
     Raises:
         LlmperfError: the watch failed.
     """
-    await clock.sleep_until(clock.now() + round(settle_s * _NS))
+    await clock.sleep_until(clock.now() + round(settle_s * NS_PER_S))
     await watch.begin()
-    await clock.sleep_until(clock.now() + round(window_s * _NS))
+    await clock.sleep_until(clock.now() + round(window_s * NS_PER_S))
     return idle_of(await watch.end())
 
 
@@ -175,8 +164,8 @@ class IdleLadder:
         bare_at_mhz: The clock that was held when ``bare`` was measured; ``None`` when it was free.
     """
 
-    bare: Reading[IdlePower] = Unreadable("it was not measured")
-    loaded: Reading[IdlePower] = Unreadable("it was not measured")
+    bare: Reading[IdlePower] = _NOT_YET
+    loaded: Reading[IdlePower] = _NOT_YET
     held: dict[int, Reading[IdlePower]] = field(default_factory=dict)
     bare_at_mhz: int | None = None
 

@@ -28,6 +28,7 @@ from pytest_llmperf.measurement import Measurement, RateMeasurement
 from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
+from pytest_llmperf.plugin.calibration import Calibration
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
@@ -100,6 +101,14 @@ class LlmperfSession:
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
+        self.calibration = Calibration(
+            config.stash[BOARDS],
+            self.choice,
+            self._sampler,
+            self.progress.show,
+            lambda found: recorder.note(sensor=found),
+        )
+        config.stash[BOARDS].before_hold = self._calibrate
         self.gatekeeper = Gatekeeper(self.options, self.boards, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
@@ -158,7 +167,13 @@ class LlmperfSession:
         log = self.recorder.folder / "logs" / f"engine-{self.recorder.worker}{self._starts}.log"
         return build(spec, launch=launch, log_path=str(log), site=self._site)
 
+    def _calibrate(self) -> None:
+        """Look at the boards while nothing runs on them and their clock is free."""
+        self.calibration.prepare()
+        self.progress.clear()
+
     def _starting(self, spec: EngineSpec, launch: int) -> None:
+        self.calibration.prepare()
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
@@ -167,7 +182,7 @@ class LlmperfSession:
             except HardwareError as error:
                 self._peaks = []
                 warnings.warn(f"llmperf: {error}", stacklevel=1)
-            self.recorder.peaks = [asdict(one) for one in self._peaks]
+            self.recorder.note(peaks=[asdict(one) for one in self._peaks])
         what = f" with {spec.model.name}" if spec.model.name else ""
         self.progress.show(f"starting {spec.choice.name}{what}, launch {launch + 1}")
 
@@ -206,6 +221,7 @@ class LlmperfSession:
         if not self._enough(measurement):
             self.progress.begin()
             running = self.engine(item)
+            self.calibration.climb(running)
 
             def launch_of(workload: Workload, *, test: str, repeats: int, allowed: int | None) -> Launch:
                 what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches}"
@@ -270,6 +286,9 @@ class LlmperfSession:
                 f"{running.info.device}.",
                 remedy="Leave --gpu-clock and the gpu_clock parameter out, or measure this machine's GPUs.",
             )
+        return self._sampler()
+
+    def _sampler(self) -> BoardWatch:
         if self._board_watch is None:
             self._board_watch = BoardWatch([board.uuid for board in self.boards])
         return self._board_watch
