@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Calibration"]
 
+#: How often a rung is tried before it is given up for the session: a board may be busy at one moment.
+_TRIES = 3
+
 
 class Calibration:
     """Measures each thing once, when there is an occasion, and says so.
+
+    Attributes:
+        ladder: The idle power of the boards, as far as it is known.
 
     Args:
         boards: The session's.
@@ -45,7 +52,7 @@ class Calibration:
         self._show = show
         self._note = note
         self._prepared = False
-        self._loaded_tried = False
+        self._tries: Counter[int | None] = Counter()
         self.ladder = IdleLadder()
 
     def prepare(self) -> None:
@@ -70,15 +77,16 @@ class Calibration:
         """Measure the rung that an idle engine stands on, if it is not known: loaded, or held at the present clock."""
         self.prepare()
         mhz = self._held_mhz()
-        known = self._loaded_tried if mhz is None else mhz in self.ladder.held
+        known = not isinstance(self.ladder.floor(mhz), Unreadable) or self._tries[mhz] >= _TRIES
         if known or not self._on_real_boards():
             return
+        self._tries[mhz] += 1
         power = self._measured(running.run, running.engine.clock)
         if mhz is None:
-            self.ladder.loaded, self._loaded_tried = power, True
+            self.ladder.loaded = power
         else:
             self.ladder.held[mhz] = power
-            if not self._loaded_tried:
+            if not self._tries[None]:
                 # To let go of a clock and to hold it again would unlock boards twice, and others may lock them then.
                 self.ladder.loaded = Unreadable("the clock was held whenever a model was loaded")
         self._record()

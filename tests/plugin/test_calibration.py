@@ -130,13 +130,31 @@ def test_a_sweep_has_a_rung_for_each_clock(run, fake_nvml):
     assert list(idle["reasons"]) == ["bare"]
 
 
-def test_boards_on_which_others_work_have_no_idle_power(run, fake_nvml):
+def test_boards_on_which_others_work_have_no_idle_power(run, fake_nvml, monkeypatch):
+    shown = []
+    monkeypatch.setattr(session.Progress, "show", lambda progress, text: shown.append(text))
     fake_nvml.set(1, load=0.5)
-    result, environment = run(SUITE)
-    result.assert_outcomes(passed=2)
+    five = "import pytest\nfrom pytest_llmperf import Workload\n@pytest.mark.parametrize('batch', [1, 2, 3, 4, 5])\n"
+    result, environment = run(f"{five}def test(llmperf, batch): llmperf.measure(Workload(4, 4, batch=batch))")
+    result.assert_outcomes(passed=5)
+    assert shown.count("measuring idle power") == 3  # then given up
     idle = environment["sensor"]["idle"]
     assert idle["loaded_w"] is None
     assert idle["reasons"]["loaded"].startswith("the board was busy")
+
+
+def test_a_board_that_was_busy_for_a_moment_is_tried_again(run, fake_nvml, monkeypatch):
+    tried, measure = [], session.measure_launch
+
+    def then_idle(*arguments, **rest):
+        tried.append(fake_nvml.set(1, load=0))
+        return measure(*arguments, **rest)
+
+    fake_nvml.set(1, load=0.5)
+    monkeypatch.setattr(session, "measure_launch", then_idle)
+    _, environment = run(SUITE)
+    assert environment["sensor"]["idle"]["loaded_w"] == near(BARE + LOADED)
+    assert len(tried) == 2
 
 
 def test_boards_that_cannot_be_sampled_cost_the_idle_power_alone(run, monkeypatch):
