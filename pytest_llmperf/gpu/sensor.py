@@ -36,7 +36,7 @@ _PAUSE_S = 0.001
 _FEWEST_CHANGES = 4
 #: A change is used if the reads around it are no further apart than this many usual ones, or than this share of the
 #: usual distance of two changes.
-_LATE_READS, _LATE_SHARE = 4, 0.2
+_LATE_READS, _LATE_SHARE = 4, 0.25
 #: How far, in periods, a distance of two changes may be from a whole number of periods.
 _SLACK = 0.25
 #: The share of distances that have to be whole multiples, and the share that has to be a single period.
