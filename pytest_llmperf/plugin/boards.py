@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_llmperf.gpu import Board, Device
     from pytest_llmperf.gpu.clocks import ClockHolder, HeldClock
+    from pytest_llmperf.gpu.sensor import Sensor
 
 __all__ = ["SessionBoards"]
 
@@ -24,6 +25,11 @@ class SessionBoards:
 
     Args:
         config: Holds ``--gpu-clock``, ``--gpu-memory-clock`` and ``--gpu-clock-mode``.
+
+    Attributes:
+        clock: What is held right now; ``None`` when nothing is.
+        notes: What a reader of the header should know.
+        before_hold: Called before a clock is held: the last moment to see boards whose clock is free.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -39,6 +45,8 @@ class SessionBoards:
         self._holder: ClockHolder | None = None
         self.clock: HeldClock | None = None
         self.notes: list[str] = []
+        self.before_hold: Callable[[], None] = lambda: None
+        self._sensors: dict[str, Sensor] | None = None
 
     def boards(self) -> tuple[Board, ...]:
         """In CUDA's order; none without a driver."""
@@ -68,6 +76,14 @@ class SessionBoards:
     def asked_for(self) -> bool:
         """Whether the command line asks for a clock."""
         return self._requested is not None or self._requested_memory is not None
+
+    def survey(self) -> dict[str, Sensor]:
+        """How the boards' sensors behave, by UUID; they are watched when it is first asked for, for a second."""
+        if self._sensors is None:
+            from pytest_llmperf.gpu.sensor import survey
+
+            self._sensors = survey(self.devices())
+        return self._sensors
 
     def begin(self) -> HeldClock | None:
         """Hold the session's clock, if one was asked for, until :meth:`close`; once, however often it is called.
@@ -139,6 +155,8 @@ class SessionBoards:
     def _hold(self, clock: HeldClock) -> Iterator[None]:
         if self._holder is None:
             self._holder = self._new_holder()
+        if not self._expected:
+            self.before_hold()
         with self._holder.hold(clock.locked_mhz, clock.memory_mhz):
             yield
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
+from pytest_llmperf.plugin.calibration import Calibration
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
@@ -101,6 +102,14 @@ class LlmperfSession:
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
+        self.calibration = Calibration(
+            config.stash[BOARDS],
+            self.choice,
+            self._sampler,
+            self.progress.show,
+            lambda found: recorder.note(sensor=found),
+        )
+        config.stash[BOARDS].before_hold = self._calibrate
         self.gatekeeper = Gatekeeper(self.options, self.boards, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
@@ -159,7 +168,13 @@ class LlmperfSession:
         log = self.recorder.folder / "logs" / f"engine-{self.recorder.worker}{self._starts}.log"
         return build(spec, launch=launch, log_path=str(log), site=self._site)
 
+    def _calibrate(self) -> None:
+        """Look at the boards while nothing runs on them and their clock is free."""
+        self.calibration.prepare()
+        self.progress.clear()
+
     def _starting(self, spec: EngineSpec, launch: int) -> None:
+        self.calibration.prepare()
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
@@ -168,7 +183,7 @@ class LlmperfSession:
             except HardwareError as error:
                 self._peaks = []
                 warnings.warn(f"llmperf: {error}", stacklevel=1)
-            self.recorder.peaks = [asdict(one) for one in self._peaks]
+            self.recorder.note(peaks=[asdict(one) for one in self._peaks])
         what = f" with {spec.model.name}" if spec.model.name else ""
         self.progress.show(f"starting {spec.choice.name}{what}, launch {launch + 1}")
 
@@ -199,6 +214,7 @@ class LlmperfSession:
         if not self._enough(measurement):
             self.progress.begin()
             running = self.engine(item)
+            self.calibration.climb(running)
 
             def launch_of(
                 workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
@@ -253,10 +269,13 @@ class LlmperfSession:
                 remedy="Leave --gpu-clock, --gpu-memory-clock and the gpu_clock parameter out, or measure the GPUs of "
                 "this machine.",
             )
-        uuids = tuple(board.uuid for board in boards)
+        return self._sampler(boards)
+
+    def _sampler(self, boards: Sequence[Board] | None = None) -> BoardWatch:
+        uuids = tuple(board.uuid for board in (self.boards if boards is None else boards))
         if self._board_watch is None or self._board_watch.uuids != uuids:
             self._close_watch()
-            self._board_watch = BoardWatch(uuids, memory_clock=self.clock is not None and self.clock.memory is not None)
+            self._board_watch = BoardWatch(uuids)
         return self._board_watch
 
     def _own_processes(self, choice: EngineChoice) -> set[int]:
