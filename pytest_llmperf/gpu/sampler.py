@@ -92,9 +92,8 @@ class BoardSamples:
 class _Board:
     """One board while it is sampled."""
 
-    def __init__(self, device: Device, now: Callable[[], int]) -> None:
+    def __init__(self, device: Device) -> None:
         self._device = device
-        self._now = now
         self.samples = BoardSamples(device.board.uuid)
         self._throttled = device.throttle_ns()
         meter = device.activity_meter()
@@ -106,22 +105,22 @@ class _Board:
 
     def read(self, round_number: int) -> None:
         device, samples = self._device, self.samples
-        samples.at_ns.append(self._now())
+        samples.at_ns.append(time.monotonic_ns())
         samples.power_w.append(samples.number("power", device.power_w()))
         samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
         samples.reasons.append(self._reasons(device.clock_reasons()))
         if round_number % _COUNTER_EVERY == 0 and "energy" not in samples.refused:
-            before = self._now()
+            before = time.monotonic_ns()
             value = samples.number("energy", device.energy_j())
             if value == value:
-                samples.counter_at_ns.append((before + self._now()) // 2)
+                samples.counter_at_ns.append((before + time.monotonic_ns()) // 2)
                 samples.counter_j.append(value)
         if round_number % _SLOW_EVERY == 0:
             self._read_slow()
 
     def _read_slow(self) -> None:
         device, samples = self._device, self.samples
-        samples.slow_at_ns.append(self._now())
+        samples.slow_at_ns.append(time.monotonic_ns())
         samples.temperature_c.append(samples.number("temperature", device.temperature_c()))
         samples.memory_used.append(samples.number("memory_used", device.memory_used_bytes()))
         utilization = device.utilization()
@@ -167,30 +166,24 @@ class Collect:
     """Stop, and hand over what was read."""
 
 
-def collect(
-    devices: Sequence[Device],
-    interval_s: float,
-    stopped: Callable[[float], bool],
-    now: Callable[[], int] = time.monotonic_ns,
-) -> list[BoardSamples]:
+def collect(devices: Sequence[Device], interval_s: float, stopped: Callable[[float], bool]) -> list[BoardSamples]:
     """Read boards in rounds until told to stop.
 
     Args:
         devices: Open boards.
         interval_s: Seconds from round to round; a round that takes longer is followed by the next at once.
         stopped: Waits for up to so many seconds, and tells whether to stop.
-        now: The time in ns.
     """
-    boards = [_Board(device, now) for device in devices]
+    boards = [_Board(device) for device in devices]
     interval = round(interval_s * 1e9)
-    due = now()
+    due = time.monotonic_ns()
     number = 0
     while True:
         for board in boards:
             board.read(number)
         number += 1
-        due = max(due + interval, now())
-        if stopped(max(0.0, (due - now()) / 1e9)):
+        due = max(due + interval, time.monotonic_ns())
+        if stopped(max(0.0, (due - time.monotonic_ns()) / 1e9)):
             break
     for board in boards:
         board.read(0)  # everything once more, so that the last window has an end

@@ -1,4 +1,7 @@
-"""The boards of a session, open while it needs them, and the clock that they are held at."""
+"""The boards of a session, open while it needs them, and the clock that they are held at.
+
+With a simulated engine they are simulated too: nothing of this machine is opened, read or locked.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from pytest_llmperf.errors import GpuError, OptionError
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_llmperf.engines.spec import EngineChoice
     from pytest_llmperf.gpu import Board, Device
     from pytest_llmperf.gpu.clocks import ClockHolder, HeldClock
+    from pytest_llmperf.gpu.simulated import SimulatedDevice
 
 __all__ = ["SessionBoards"]
 
@@ -21,18 +26,21 @@ class SessionBoards:
     """The boards that this session may use. Nothing is opened before somebody asks.
 
     Args:
-        config: Holds ``--gpu-clock`` and ``--gpu-clock-mode``.
+        config: Holds ``--gpu-clock``, ``--gpu-clock-mode`` and ``--llmperf-engine``.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._requested: int | None = config.getoption("--gpu-clock")
         self._expected = config.getoption("--gpu-clock-mode") == "expect"
-        # Under xdist the controller holds the session's clock, once, and its workers live with it.
+        # Under xdist the controller holds the session's clock, once, and its workers live with it. Of simulated boards
+        # each process has its own.
         self._in_worker = hasattr(config, "workerinput")
         self._open = ExitStack()
         self._held = ExitStack()
         self._devices: list[Device] | None = None
         self._holder: ClockHolder | None = None
+        self._config = config
+        self._simulated: SimulatedDevice | None = None
         self.clock: HeldClock | None = None
         self.notes: list[str] = []
 
@@ -46,6 +54,8 @@ class SessionBoards:
         Raises:
             GpuError: a board is there and does not answer.
         """
+        if self.simulated is not None:
+            return [self.simulated]
         if self._devices is None:
             from pytest_llmperf.gpu.nvml import Nvml
 
@@ -60,6 +70,21 @@ class SessionBoards:
             self._devices = [nvml.device(board) for board in selection.boards]
         return self._devices
 
+    @property
+    def simulated(self) -> SimulatedDevice | None:
+        """The simulated board, where the engine that was asked for, or was chosen, is a simulated one."""
+        if self._simulated is None and self._devices is None:
+            self.simulate(_asked_for(self._config))
+        return self._simulated
+
+    def simulate(self, choice: EngineChoice | None) -> None:
+        """Hold the board of a simulated engine instead of this machine's; of any other engine: change nothing."""
+        if self._simulated is None and choice is not None and choice.platform == "sim":
+            from pytest_llmperf.gpu.simulated import SimulatedDevice
+
+            scale = float(choice.treatment.get("power_scale", 1.0))
+            self._simulated = SimulatedDevice(choice.name.removeprefix("sim:"), power_scale=scale)
+
     def begin(self) -> HeldClock | None:
         """Hold the session's clock, if one was asked for, until :meth:`close`; once, however often it is called.
 
@@ -68,7 +93,7 @@ class SessionBoards:
         """
         if self.clock is None and self._requested is not None:
             clock = self._nearest(self._requested)
-            if not self._in_worker:
+            if not self._in_worker or self.simulated is not None:
                 self._held.enter_context(self._hold(clock))
             self.clock = clock
         return self.clock
@@ -125,11 +150,15 @@ class SessionBoards:
             yield
 
     def _new_holder(self) -> ClockHolder:
+        from pytest_llmperf.gpu.clock_control import DeviceControl
         from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock
         from pytest_llmperf.gpu.recovery import release_stale
 
         if self._expected:
             return ExpectedClock()
+        if self.simulated is not None:
+            device = self.simulated
+            return ClockLock([device], controls=[DeviceControl({device.board.uuid: device})], guarded=False)
         # Here rather than at the lock, which would warn: the header is where one looks for it.
         self.notes += map(str, release_stale())
         return ClockLock(self.devices())
@@ -137,3 +166,13 @@ class SessionBoards:
 
 def _names(boards: tuple[Board, ...]) -> str:
     return ", ".join(f"GPU {board.index} ({board.name})" for board in boards)
+
+
+def _asked_for(config: pytest.Config) -> EngineChoice | None:
+    """The simulated engine that the command line or the ini file names; ``None`` where they name none."""
+    text = config.getoption("--llmperf-engine") or config.getini("llmperf_engine") or ""
+    if not text.startswith("sim:"):
+        return None
+    from pytest_llmperf.engines.spec import choose
+
+    return choose(text, gpus=(), gate_needs_gpu=False)

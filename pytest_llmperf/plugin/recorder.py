@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmperf.errors import OptionError
+from pytest_llmperf.plugin.keys import BOARDS
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -155,6 +156,9 @@ class Recorder:
         from pytest_llmperf.gpu.nvml import cuda_version, visible_boards
         from pytest_llmperf.machine import environment
 
+        held = self._config.stash[BOARDS]
+        if held.simulated is not None:
+            return {**environment(held.boards(), None), "peaks": self.peaks}
         return {**environment(visible_boards(), cuda_version()), "peaks": self.peaks}
 
     def provenance(self) -> dict[str, Any]:
@@ -171,8 +175,12 @@ class Recorder:
         from pytest_llmperf.errors import ResultsError
         from pytest_llmperf.report.write import assemble, read_journals, write_report
 
-        _, journaled = read_journals(self.folder)
-        self._results = assemble(self._head(), self._records, journaled)
+        journal_head, journaled = read_journals(self.folder)
+        head = self._head()
+        if journal_head is not None:
+            # Under xdist only the workers have chosen an engine, and with it the boards.
+            head["environment"]["gpus"] = journal_head["environment"]["gpus"]
+        self._results = assemble(head, self._records, journaled)
         try:
             write_report(self._results, self.folder)
         except ResultsError as error:

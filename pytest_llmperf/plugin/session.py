@@ -97,6 +97,7 @@ class LlmperfSession:
             boards=tuple(board.name for board in self.boards),
             connect_timeout=self.options.connect_timeout,
             read_timeout=self.options.read_timeout,
+            simulated_board=config.stash[BOARDS].simulated,
         )
         self._board_watch: BoardWatch | None = None
         self.pool = EnginePool(self._build, self._starting)
@@ -394,9 +395,12 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
     """
     options = SessionOptions.from_config(config)
     check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
-    boards = visible_boards()
+    held = config.stash[BOARDS]
+    boards = [] if held.simulated is not None else visible_boards()
     must = options.in_ci or options.gpu_clock_mhz is not None
-    return options, boards, choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=must)
+    choice = choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=must)
+    held.simulate(choice)
+    return options, list(held.boards()) if held.simulated is not None else boards, choice
 
 
 def check_metric_names(given: Mapping[str, float], where: str) -> None:

@@ -7,7 +7,7 @@ the integrals up to it are kept: a change costs the same however many there were
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from pytest_llmperf.clock import NS_PER_S
@@ -111,12 +111,6 @@ class History:
             return float(getattr(self.level(end_ns), name))
         gained = self.integral(name, end_ns) - self.integral(name, start_ns)
         return gained / ((end_ns - start_ns) / NS_PER_S)
-
-    def changes(self, start_ns: int, end_ns: int) -> list[tuple[int, Level]]:
-        """The levels of a span with their beginnings, the first cut at the span's begin."""
-        first, last = self._place(start_ns), bisect_left(self._at, end_ns)
-        inner = zip(self._at[first + 1 : last], self._levels[first + 1 : last], strict=True)
-        return [(start_ns, self._levels[first]), *inner]
 
     def _place(self, at_ns: int) -> int:
         return max(0, bisect_right(self._at, at_ns) - 1)

@@ -26,6 +26,11 @@ class Timeline:
         """The present, in nanoseconds of the board's life."""
         return self._own.now() if self._driver is None else self.inside(self._driver())
 
+    @property
+    def driven(self) -> bool:
+        """Whether an engine's clock drives the board."""
+        return self._driver is not None
+
     def attach(self, now: Callable[[], int]) -> None:
         """Be driven by a clock from now on."""
         present = self.now()

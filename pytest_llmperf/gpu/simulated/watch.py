@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.clock import NS_PER_S
-from pytest_llmperf.gpu.sampler import BoardSamples, collect
+from pytest_llmperf.gpu import Reading, Unreadable
+from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.simulated.device import SimulatedDevice
 
 __all__ = ["SimulatedWatch"]
 
 #: Seconds of virtual time from one reading to the next.
 INTERVAL_S = 0.01
+#: Slow quantities (temperature, memory, utilisation) are this many readings apart.
+_SLOW_EVERY = 20
+#: The counter is read so long before and after each of its steps, as a sampler does that knows when they come.
+_ABOUT_NS = 1_000_000
+#: Steps of the counter that are read before the span, so that the first lies outside of it.
+_LEAD_STEPS = 2
 
 
 class SimulatedWatch:
@@ -26,16 +34,27 @@ class SimulatedWatch:
 
     def __init__(self, devices: Sequence[SimulatedDevice], interval_s: float = INTERVAL_S) -> None:
         self._devices = tuple(devices)
-        self._interval_s = interval_s
+        self._interval_ns = round(interval_s * NS_PER_S)
         self._begun: list[int] = []
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The boards, in the order in which their samples come."""
+        return tuple(device.board.uuid for device in self._devices)
 
     async def begin(self) -> None:
         """Begin a span."""
         self._begun = [device.keep(self) for device in self._devices]
 
     async def end(self) -> list[BoardSamples]:
-        """End it; what was to be read in it, board by board."""
-        samples = [self._read(device, begun) for device, begun in zip(self._devices, self._begun, strict=True)]
+        """End it; what was to be read in it and a little around it, board by board."""
+        ended = [device.timeline.now() for device in self._devices]
+        if any(device.timeline.driven for device in self._devices):
+            # On the engine's loop, where waiting costs nothing: until the counters have stepped once more.
+            period = max(device.product.counter_period_ns for device in self._devices)
+            await asyncio.sleep((period + 2 * _ABOUT_NS) / NS_PER_S)
+        spans = zip(self._devices, self._begun, ended, strict=True)
+        samples = [_Reader(device).read(begun, end, self._interval_ns) for device, begun, end in spans]
         self.close()
         return samples
 
@@ -44,28 +63,78 @@ class SimulatedWatch:
         for device in self._devices:
             device.release(self)
 
-    def _read(self, device: SimulatedDevice, begun_ns: int) -> BoardSamples:
-        replay = _Replay(begun_ns, device.timeline.now())
-        (samples,) = collect(
-            [device.as_of(replay.moment)],
-            self._interval_s,
-            replay.ended,
-            now=lambda: device.timeline.outside(replay.moment()),
-        )
-        return samples
+
+class _Reader:
+    """One board, at the moments of its past that it is led through."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._timeline = device.timeline
+        self._moment = 0
+        self._device = device.as_of(lambda: self._moment)
+        self._samples = BoardSamples(device.board.uuid)
+
+    def read(self, begun_ns: int, ended_ns: int, interval_ns: int) -> BoardSamples:
+        start = begun_ns - _LEAD_STEPS * self._device.product.counter_period_ns
+        now = self._timeline.now()
+        for number, moment in enumerate(_steps(start, now, interval_ns)):
+            self._fast(moment)
+            if number % _SLOW_EVERY == 0 or moment == now:
+                self._slow(moment)
+        for tick in self._device.counter_ticks(start, now):
+            self._counter(tick - _ABOUT_NS)
+            self._counter(min(now, tick + _ABOUT_NS))
+        self._over(begun_ns, ended_ns)
+        return self._samples
+
+    def _fast(self, moment: int) -> None:
+        samples, device = self._samples, self._device
+        self._moment = moment
+        samples.at_ns.append(self._timeline.outside(moment))
+        samples.power_w.append(samples.number("power", device.power_w()))
+        samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
+        samples.reasons.append(_bits(device.clock_reasons()))
+
+    def _slow(self, moment: int) -> None:
+        samples, device = self._samples, self._device
+        self._moment = moment
+        samples.slow_at_ns.append(self._timeline.outside(moment))
+        samples.temperature_c.append(samples.number("temperature", device.temperature_c()))
+        samples.memory_used.append(samples.number("memory_used", device.memory_used_bytes()))
+        utilization = device.utilization()
+        share = utilization if isinstance(utilization, Unreadable) else utilization.gpu
+        samples.utilization.append(samples.number("utilization", share))
+
+    def _counter(self, moment: int) -> None:
+        self._moment = moment
+        self._samples.counter_at_ns.append(self._timeline.outside(moment))
+        self._samples.counter_j.append(self._samples.number("energy", self._device.energy_j()))
+
+    def _over(self, begun_ns: int, ended_ns: int) -> None:
+        """What the board counts itself, from the begin to the end."""
+        samples, device = self._samples, self._device
+        self._moment = begun_ns
+        before = device.throttle_ns()
+        meter = device.activity_meter()
+        self._moment = ended_ns
+        for cause, after in device.throttle_ns().items():
+            earlier = before[cause]
+            if not isinstance(after, Unreadable) and not isinstance(earlier, Unreadable):
+                samples.throttle_ns[cause] = after - earlier
+        activity = meter if isinstance(meter, Unreadable) else meter.read()
+        if isinstance(activity, Unreadable):
+            samples.refused["activity"] = activity.reason
+            return
+        for name in ("dram", "tensor", "sm"):
+            setattr(samples, name, getattr(activity, name))
 
 
-class _Replay:
-    """A span of the past, gone through again."""
+def _steps(start: int, end: int, step: int) -> Iterator[int]:
+    """From start to end, both included."""
+    yield from range(start, end, step)
+    yield end
 
-    def __init__(self, start_ns: int, end_ns: int) -> None:
-        self._at_ns = start_ns
-        self._end_ns = end_ns
 
-    def moment(self) -> int:
-        return self._at_ns
-
-    def ended(self, seconds: float) -> bool:
-        """Go on by so many seconds, not beyond the end; whether that is reached."""
-        self._at_ns = min(self._end_ns, self._at_ns + round(seconds * NS_PER_S))
-        return self._at_ns >= self._end_ns
+def _bits(reasons: Reading[frozenset[str]]) -> int:
+    if isinstance(reasons, Unreadable):
+        return -1
+    return sum(1 << bit for bit, name in enumerate(REASONS) if name in reasons)
