@@ -165,7 +165,7 @@ class SessionBoards:
 
 
 def _names(boards: tuple[Board, ...]) -> str:
-    return ", ".join(f"GPU {board.index} ({board.name})" for board in boards)
+    return ", ".join(f"GPU {board.index} ({'simulated ' * board.simulated}{board.name})" for board in boards)
 
 
 def _asked_for(config: pytest.Config) -> EngineChoice | None:

@@ -24,6 +24,7 @@ from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sample_file import dump_samples
+from pytest_llmperf.gpu.simulated import SimulatedWatch
 from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.measurement import Measurement
@@ -99,7 +100,7 @@ class LlmperfSession:
             read_timeout=self.options.read_timeout,
             simulated_board=config.stash[BOARDS].simulated,
         )
-        self._board_watch: BoardWatch | None = None
+        self._board_watch: BoardWatch | SimulatedWatch | None = None
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
@@ -247,7 +248,7 @@ class LlmperfSession:
         """The clock that the boards are held at now; ``None`` when it runs free."""
         return self.config.stash[BOARDS].clock
 
-    def _watch(self, running: RunningEngine) -> BoardWatch | None:
+    def _watch(self, running: RunningEngine) -> BoardWatch | SimulatedWatch | None:
         """Who reads the boards of an engine while it is measured; nobody when it runs on none that is here.
 
         Raises:
@@ -258,14 +259,14 @@ class LlmperfSession:
             return None
         if not boards:
             raise OptionError(
-                f"A GPU clock was asked for, and the engine runs on {'a simulated ' * running.info.simulated}"
-                f"{running.info.device}.",
+                f"A GPU clock was asked for, and the engine runs on {running.info.device}.",
                 remedy="Leave --gpu-clock and the gpu_clock parameter out, or measure this machine's GPUs.",
             )
         uuids = tuple(board.uuid for board in boards)
         if self._board_watch is None or self._board_watch.uuids != uuids:
             self._close_watch()
-            self._board_watch = BoardWatch(uuids)
+            simulated = self.config.stash[BOARDS].simulated
+            self._board_watch = BoardWatch(uuids) if simulated is None else SimulatedWatch([simulated])
         return self._board_watch
 
     def _boards_of(self, running: RunningEngine) -> list[Board]:
@@ -274,7 +275,7 @@ class LlmperfSession:
         Empty where they are not this machine's.
         """
         info = running.info
-        if info.simulated or info.device not in {board.name for board in self.boards}:
+        if info.device not in {board.name for board in self.boards}:
             return []
         return self.boards if running.spec.choice.platform == "url" else self.boards[: info.device_count]
 

@@ -112,5 +112,9 @@ class History:
         gained = self.integral(name, end_ns) - self.integral(name, start_ns)
         return gained / ((end_ns - start_ns) / NS_PER_S)
 
+    def share(self, name: str, start_ns: int, end_ns: int) -> float:
+        """The same mean of an attribute that is a share: never beyond 0 to 1 by rounding."""
+        return min(1.0, max(0.0, self.mean(name, start_ns, end_ns)))
+
     def _place(self, at_ns: int) -> int:
         return max(0, bisect_right(self._at, at_ns) - 1)

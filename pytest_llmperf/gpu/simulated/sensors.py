@@ -112,7 +112,7 @@ class SimulatedSensors:
         """The share of the last sixth of a second in which something ran, and of the bandwidth that it used."""
         at = self._moment(_READ_NS)
         start = at - _UTILIZATION_NS
-        return Utilization(self.history.mean("busy", start, at), self.history.mean("dram", start, at))
+        return Utilization(self.history.share("busy", start, at), self.history.share("dram", start, at))
 
     def memory_used_bytes(self) -> Reading[int]:
         """Bytes of the driver and of what is loaded."""
@@ -169,7 +169,7 @@ class SimulatedActivityMeter:
         before, self._before = self._before, self._moment()
         if self._before <= before:
             return Unreadable("performance counters (GPM): no time has passed since the last sample")
-        sm, tensor, dram = (self._history.mean(name, before, self._before) for name in ("busy", "tensor", "dram"))
+        sm, tensor, dram = (self._history.share(name, before, self._before) for name in ("busy", "tensor", "dram"))
         return Activity(sm, tensor, dram)
 
     def close(self) -> None:
