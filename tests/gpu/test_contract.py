@@ -32,7 +32,9 @@ def test_it_says_what_it_is(named):
     product, device = named
     board = device.board
     assert isinstance(board, Board)
-    assert board.name == {"v100": "Tesla V100-SXM2-32GB", "h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}[product]
+    assert (
+        board.name == {"v100": "Tesla V100-SXM2-32GB", "h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}[product]
+    )
     assert board.uuid.startswith("GPU-")
     assert board.power_limit_w == {"v100": 300, "h100": 700, "h200": 700}[product]
     assert board.memory_bytes == {"v100": 32768, "h100": 81559, "h200": 143771}[product] * 2**20

@@ -165,7 +165,9 @@ def test_more_power_is_a_regression_of_energy_alone(run, results):
 
 def test_a_stale_lock_of_a_real_board_is_left_alone(run):
     board = BoardId(0, "GPU-1", "NVIDIA H200")
-    stale = LockRecord(Owner(2**22 + 1, 5), LockRecord.mine((), Clock(1), "driver").boot, (board,), Clock(900), "driver")
+    stale = LockRecord(
+        Owner(2**22 + 1, 5), LockRecord.mine((), Clock(1), "driver").boot, (board,), Clock(900), "driver"
+    )
     RecordFolder().write(stale)
     run(MEASURE, "--gpu-clock=900").assert_outcomes(passed=2)
     assert RecordFolder().all() == [stale]

@@ -1,5 +1,7 @@
 """A simulated board: its sensors against the truth, its clocks, its time."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,7 +126,7 @@ class TestPower:
             power = driven.device.power_w()
             changes += [driven.now] if before is not None and power != before else []
             before = power
-        assert {later - earlier for earlier, later in zip(changes, changes[1:], strict=False)} == {period_s * NS_PER_S}
+        assert {later - earlier for earlier, later in pairwise(changes)} == {period_s * NS_PER_S}
 
     def test_idle_and_loaded(self):
         assert SimulatedDevice("v100").power_w() == 23

@@ -55,7 +55,7 @@ def measured(product="h200", live=None, steps=200, before=50):
 
 
 def test_every_quantity():
-    samples, device, begin, end, _ = measured()
+    samples, _, begin, end, _ = measured()
     assert samples.uuid == "GPU-sim-h200-0"
     lengths = {len(v) for v in (samples.at_ns, samples.power_w, samples.sm_clock_mhz, samples.reasons)}
     assert len(lengths) == 1
@@ -77,7 +77,7 @@ def test_every_quantity():
 
 
 def test_reading_late_is_reading_in_time():
-    samples, _, begin, end, seen = measured(live=True)
+    samples, *_, seen = measured(live=True)
     read = dict(zip(samples.at_ns, zip(samples.power_w, samples.sm_clock_mhz, strict=True), strict=True))
     assert len(seen) > 50
     assert {at: (power, clock) for at, power, clock in seen} == {at: read[at] for at, *_ in seen}
