@@ -9,10 +9,10 @@ from pytest_llmperf.gpu.clocks import ClockLock, common_clocks, snap
 from pytest_llmperf.gpu.nvml import Nvml
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 
-PRODUCTS = ("v100", "h100", "h200")
+NAMES = {"v100": "Tesla V100-SXM2-32GB", "h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
 
 
-@pytest.fixture(params=[f"{kind}-{product}" for kind in ("nvml", "simulated") for product in PRODUCTS])
+@pytest.fixture(params=[f"{kind}-{product}" for kind in ("nvml", "simulated") for product in NAMES])
 def named(request):
     kind, product = request.param.split("-")
     if kind == "simulated":
@@ -32,9 +32,7 @@ def test_it_says_what_it_is(named):
     product, device = named
     board = device.board
     assert isinstance(board, Board)
-    assert (
-        board.name == {"v100": "Tesla V100-SXM2-32GB", "h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}[product]
-    )
+    assert board.name == NAMES[product]
     assert board.uuid.startswith("GPU-")
     assert board.power_limit_w == {"v100": 300, "h100": 700, "h200": 700}[product]
     assert board.memory_bytes == {"v100": 32768, "h100": 81559, "h200": 143771}[product] * 2**20

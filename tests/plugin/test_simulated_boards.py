@@ -1,6 +1,7 @@
-"""With a simulated engine the boards are simulated: what a session does with them, and that it leaves real ones alone."""
+"""Sessions with a simulated engine: they hold and read its simulated board, and leave real ones alone."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -165,9 +166,7 @@ def test_more_power_is_a_regression_of_energy_alone(run, results):
 
 def test_a_stale_lock_of_a_real_board_is_left_alone(run):
     board = BoardId(0, "GPU-1", "NVIDIA H200")
-    stale = LockRecord(
-        Owner(2**22 + 1, 5), LockRecord.mine((), Clock(1), "driver").boot, (board,), Clock(900), "driver"
-    )
+    stale = replace(LockRecord.mine((board,), Clock(900), "driver"), owner=Owner(2**22 + 1, 5))
     RecordFolder().write(stale)
     run(MEASURE, "--gpu-clock=900").assert_outcomes(passed=2)
     assert RecordFolder().all() == [stale]
