@@ -41,7 +41,8 @@ class SimulatedDevice(SimulatedSensors):
         #: The span that was told last: its end, and the shares of bandwidth and FLOPs.
         self._span: tuple[int, float, float] = (0, 0.0, 0.0)
         self._watched: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        history = History(self.timeline.now(), self._resting())
+        # It was at rest before: the sensors look back from the first moment on.
+        history = History(self.timeline.now() - _KEPT_NS, self._resting())
         super().__init__(_board(product, index), self.product, history, self.timeline.spend)
 
     # What an engine tells it.

@@ -32,8 +32,11 @@ class Timeline:
         return self._driver is not None
 
     def attach(self, now: Callable[[], int]) -> None:
-        """Be driven by a clock from now on."""
-        present = self.now()
+        """Be driven by a clock from the next whole second on.
+
+        Every engine then begins at the same phase of the sensors: without noise its launches are equal.
+        """
+        present = -(-self.now() // NS_PER_S) * NS_PER_S
         self._shift = present - now()
         self._driver = now
 

@@ -20,12 +20,16 @@ _SLOW_EVERY = 20
 _ABOUT_NS = 1_000_000
 #: Steps of the counter that are read before the span, so that the first lies outside of it.
 _LEAD_STEPS = 2
+#: Two clocks that differ by less are one.
+_SAME_CLOCK_NS = 1000
 
 
 class SimulatedWatch:
     """Samples simulated boards as :class:`~pytest_llmperf.gpu.watch.BoardWatch` samples real ones.
 
-    Times are those of the engine that drives them. Nothing runs between begin and end, so nothing is disturbed.
+    Times are those of the engine that drives them. Nothing runs between begin and end, so nothing is disturbed. On the
+    engine's event loop, where waiting costs nothing, a span begins at the same phase of the sensors and after the same
+    rest whatever was measured before, and ends when the counters have stepped once more.
 
     Args:
         devices: The boards.
@@ -44,15 +48,15 @@ class SimulatedWatch:
 
     async def begin(self) -> None:
         """Begin a span."""
+        for device in self._devices:
+            await _reach(device, (device.timeline.now() // NS_PER_S + 2) * NS_PER_S)
         self._begun = [device.keep(self) for device in self._devices]
 
     async def end(self) -> list[BoardSamples]:
         """End it; what was to be read in it and a little around it, board by board."""
         ended = [device.timeline.now() for device in self._devices]
-        if any(device.timeline.driven for device in self._devices):
-            # On the engine's loop, where waiting costs nothing: until the counters have stepped once more.
-            period = max(device.product.counter_period_ns for device in self._devices)
-            await asyncio.sleep((period + 2 * _ABOUT_NS) / NS_PER_S)
+        for device, moment in zip(self._devices, ended, strict=True):
+            await _reach(device, moment + device.product.counter_period_ns + 2 * _ABOUT_NS)
         spans = zip(self._devices, self._begun, ended, strict=True)
         samples = [_Reader(device).read(begun, end, self._interval_ns) for device, begun, end in spans]
         self.close()
@@ -126,6 +130,15 @@ class _Reader:
             return
         for name in ("dram", "tensor", "sm"):
             setattr(samples, name, getattr(activity, name))
+
+
+async def _reach(device: SimulatedDevice, moment_ns: int) -> None:
+    """Wait for a moment of the board's life, if the running event loop lives on the clock that drives it."""
+    loop = asyncio.get_running_loop()
+    while (left := moment_ns - device.timeline.now()) > 0:
+        if not device.timeline.driven or abs(loop.time() * NS_PER_S - device.now()) > _SAME_CLOCK_NS:
+            return
+        await asyncio.sleep(left / NS_PER_S)
 
 
 def _steps(start: int, end: int, step: int) -> Iterator[int]:
