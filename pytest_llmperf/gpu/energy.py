@@ -19,10 +19,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["DISAGREEMENT", "Joules", "NoEnergy", "Step", "by_counter", "by_integral", "disagreement", "steps", "total"]
+__all__ = [
+    "DISAGREEMENT",
+    "FELL",
+    "Joules",
+    "NoEnergy",
+    "Step",
+    "by_counter",
+    "by_integral",
+    "disagreement",
+    "localised",
+    "steps",
+    "total",
+]
 
 #: Relative difference of counter and integral above which a reader should know.
 DISAGREEMENT = 0.05
+#: Why a counter that fell tells nothing.
+FELL = "the energy counter fell: the driver was reloaded"
+#: A step between two reads so close (ns) is well enough known, however much closer others are.
+_CLOSE_NS = 5_000_000
 _NS = 1_000_000_000
 
 
@@ -43,6 +59,7 @@ class Joules:
         start_ns: From when it was counted.
         end_ns: Until when.
         source: ``"counter"`` or ``"integral"``.
+        notes: What a reader should know of it, in sentences.
     """
 
     value: float
@@ -50,6 +67,7 @@ class Joules:
     start_ns: int
     end_ns: int
     source: str
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -96,6 +114,19 @@ def steps(readings: Sequence[tuple[int, float]]) -> list[Step]:
     return [Step(t0, t1, c1) for (t0, c0), (t1, c1) in pairwise(readings) if c1 != c0]
 
 
+def localised(found: Sequence[Step]) -> list[Step]:
+    """Of the steps those whose moments are known well, judged by the best known quarter.
+
+    A counter that is read in pairs about an expected step has such steps, and between them changes that may be of one
+    step or of several.
+    """
+    if not found:
+        return []
+    widths = sorted(step.until_ns - step.after_ns for step in found)
+    limit = max(2 * widths[len(widths) // 4], _CLOSE_NS)
+    return [step for step in found if step.until_ns - step.after_ns <= limit]
+
+
 def by_counter(readings: Sequence[tuple[int, float]], start_ns: int, end_ns: int) -> Joules | NoEnergy:
     """Energy between the first and the last step of the counter within a window.
 
@@ -105,8 +136,8 @@ def by_counter(readings: Sequence[tuple[int, float]], start_ns: int, end_ns: int
         end_ns: Its end.
     """
     if any(later < earlier for (_, earlier), (_, later) in pairwise(readings)):
-        return NoEnergy("the energy counter fell: the driver was reloaded")
-    within = [step for step in steps(readings) if start_ns <= step.after_ns and step.until_ns <= end_ns]
+        return NoEnergy(FELL)
+    within = [step for step in localised(steps(readings)) if start_ns <= step.after_ns and step.until_ns <= end_ns]
     if len(within) < 2:
         return NoEnergy(
             f"too short: the window of {(end_ns - start_ns) / 1e6:.0f} ms holds {len(within)} steps of the energy "
