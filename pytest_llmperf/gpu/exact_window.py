@@ -1,19 +1,19 @@
 """The energy of an exact window: from one moment to another, wherever the energy counter steps.
 
-What is known. The counter tells the joules from any of its steps to any other without error (but for the sensor's gain).
-A window begins and ends between steps, and what is open is only how the joules of these two intervals, up to 100 ms
-each, divide at the window's ends. The power readings say how: each is the mean of some 10 to 100 ms before the sensor's
-last update, so the one of the update before an interval and the one at its end hold what power was at either side. Where
-they differ power changed in between, and the interval's joules say when: many joules, early; few, late.
+What is known. The counter tells the joules from any of its steps to any other without error (but for the sensor's
+gain). A window begins and ends between steps, and what is open is only how the joules of these two intervals, up to
+100 ms each, divide at the window's ends. The power readings say how: each is the mean of some 10 to 100 ms before the
+sensor's last update, so the one of the update before an interval and the one at its end hold what power was at either
+side. Where they differ power changed in between, and the interval's joules say when: many joules, early; few, late.
 
 What is assumed. That a change takes anything from no time at all (a step, which is taken as the estimate) to a whole
 period of the sensor (a ramp): the distance of the two over the square root of 3 is the uncertainty, that of an even
 distribution between them. Joules that neither can explain are of a burst that began and ended between two readings. It
 lies anywhere: they are spread evenly, and of joules ``r`` that fall before the share ``u`` of an interval with the
-probability ``u``, the standard deviation is ``r`` times the root of ``u (1 - u)``. A change may also bring an overshoot
-that no reading saw (a prefill before its decode): a fifth of the room that is left to power within such bounds is added,
-which covers simulated work of that kind as often as a standard uncertainty should. Last, a step's own moment is known
-to the distance of the two reads that it lies between.
+probability ``u``, the standard deviation is ``r`` times the root of ``u (1 - u)``. A change may also bring an
+overshoot that no reading saw (a prefill before its decode): a fifth of the room that is left to power within such
+bounds is added, which covers simulated work of that kind as often as a standard uncertainty should. Last, a step's own
+moment is known to the distance of the two reads that it lies between.
 
 None of it grows with the window, so a longer window is known better. One without any step inside is refused, because
 all of its energy would be assumed, and so is one whose ends are worth more than 20 ms of its mean power (or 0.3 % of

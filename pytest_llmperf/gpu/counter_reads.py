@@ -1,0 +1,129 @@
+"""When to read an energy counter so that the moments of its steps are known, at no more reads than a slow beat takes.
+
+A read of the counter takes milliseconds inside the driver, so it cannot be read all the time. But it steps regularly:
+who has seen a few steps reads just before and just after the next one and knows its moment to a few milliseconds, where
+a beat of 20 ms knows it to 20. At first, and whenever a step did not come where it was expected, the counter is read
+again and again until steps were seen.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from itertools import pairwise
+from typing import NamedTuple
+
+__all__ = ["CounterReads"]
+
+#: Mean distance of two reads, ns.
+_BEAT_NS = 20_000_000
+#: How far before and after a step it is read, beyond what a read takes. Before is more: who sleeps wakes late.
+_BEFORE_NS, _AFTER_NS = 2_000_000, 1_500_000
+#: Steps that tell the period.
+_ENOUGH = 4
+#: The last steps, which the period is told from.
+_REMEMBERED = 8
+#: A counter that does not step for so long while it is read all the time is read by the beat from then on.
+_PATIENCE_NS = 500_000_000
+#: So is one of whose steps so many were lost; a step that came as expected makes up for a quarter of one.
+_TOO_MANY_LOST = 4.0
+
+
+class CounterReads:
+    """Says when a counter is to be read next, from what was read.
+
+    Args:
+        now_ns: The time.
+
+    Attributes:
+        due_ns: When to read next; a time that has passed means at once.
+        settled: Whether enough is known: steps can be expected, or will not be looked for any more.
+    """
+
+    def __init__(self, now_ns: int) -> None:
+        self.due_ns = now_ns
+        self.settled = False
+        self._watched_since = now_ns
+        self._target: int | None = None
+        self._steps: deque[int] = deque(maxlen=_REMEMBERED)
+        self._last: tuple[int, float] | None = None
+        self._lost = 0.0
+        self._regular = True
+
+    @property
+    def last_step_ns(self) -> int:
+        """The last step whose moment is known well; 0 without one."""
+        return self._steps[-1] if self._steps else 0
+
+    def took(self, before_ns: int, after_ns: int, value: float) -> None:
+        """Take note of a read.
+
+        Args:
+            before_ns: When it began.
+            after_ns: When it returned.
+            value: What it said.
+        """
+        at, cost = (before_ns + after_ns) // 2, after_ns - before_ns
+        last, self._last = self._last, (at, value)
+        # The first read says nothing of a step.
+        step = None if last is None or value == last[1] else _Step((last[0] + at) // 2, at - last[0])
+        if not self._regular:
+            self.due_ns = before_ns + _BEAT_NS
+        elif self._target is None:
+            self._watched(step, after_ns, cost)
+        elif before_ns < self._target:
+            self.due_ns = self._target + _AFTER_NS
+        else:
+            self._expected(step, after_ns, cost)
+
+    def _watched(self, step: _Step | None, now: int, cost: int) -> None:
+        """A read of those that follow each other without a pause."""
+        self.due_ns = now
+        if step is not None:
+            self._watched_since = now
+            self._steps.append(step.at)
+            if len(self._steps) >= _ENOUGH:
+                self._aim(self._steps[-1], cost)
+        elif now - self._watched_since > _PATIENCE_NS:
+            self._give_up(now)
+
+    def _expected(self, step: _Step | None, now: int, cost: int) -> None:
+        """The read after a step was due."""
+        assert self._target is not None
+        if step is None:  # it came early, or is late
+            self._lost += 1
+            self._target = None
+            self._watched_since = self.due_ns = now
+            if self._lost > _TOO_MANY_LOST:
+                self._give_up(now)
+        elif step.width > 2 * (_BEFORE_NS + _AFTER_NS + cost):  # the read before it was late: nothing new is known
+            self._aim(self._target, cost)
+        else:
+            self._lost = max(0.0, self._lost - 0.25)
+            self._steps.append(step.at)
+            self._aim(step.at, cost)
+
+    def _aim(self, step: int, cost: int) -> None:
+        """Read about a step to come, as many periods ahead as keep the beat."""
+        self.settled = True
+        period = self._period()
+        ahead = max(1, math.ceil(2 * _BEAT_NS / period))
+        self._target = step + round(ahead * period)
+        self.due_ns = self._target - _BEFORE_NS - cost
+
+    def _give_up(self, now: int) -> None:
+        self.settled, self._regular = True, False
+        self.due_ns = now + _BEAT_NS
+
+    def _period(self) -> float:
+        gaps = [b - a for a, b in pairwise(self._steps)]
+        shortest = min(gaps)
+        return statistics.median(gap / round(gap / shortest) for gap in gaps)
+
+
+class _Step(NamedTuple):
+    """The middle of the two reads that a step lies between, and their distance."""
+
+    at: int
+    width: int
