@@ -3,6 +3,9 @@
 A baseline is one small JSON file a test, made to be reviewed like code. What it was measured on and with is its
 identity; a run with another identity is not compared with it but told which field differs. The engine's version
 and the arguments under test are recorded beside it and never part of the identity: they are what is compared.
+
+Speed compares on every board of a product. Energy does not: two boards of one product were seen 8 to 12 % apart at the
+same work. So a baseline keeps energy board by board, by UUID, and one that does not know a board says nothing of it.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ from pytest_llmperf.metrics import Summary
 
 __all__ = [
     "Baseline",
+    "BoardRecord",
     "Identity",
     "MetricRecord",
     "as_records",
     "baseline_path",
     "differing",
     "find_elsewhere",
+    "keeping_boards",
     "load",
     "slug",
     "store",
@@ -94,8 +99,20 @@ class MetricRecord(_Strict):
         return Summary(self.value, self.launches, None, self.reason)
 
 
+class BoardRecord(_Strict):
+    """What holds for certain boards only."""
+
+    saved_at: str
+    metrics: dict[str, MetricRecord]
+
+
 class Baseline(_Strict):
-    """One stored file."""
+    """One stored file.
+
+    Attributes:
+        metrics: What compares on every board of the same product.
+        boards: What compares on the same boards only, by their UUIDs (several are joined by ``+``).
+    """
 
     schema_version: Literal[1]
     test: str
@@ -104,6 +121,20 @@ class Baseline(_Strict):
     workload: dict[str, Any]
     provenance: dict[str, Any]
     metrics: dict[str, MetricRecord]
+    boards: dict[str, BoardRecord] = {}
+
+    def summaries(self, boards: str | None) -> dict[str, Summary]:
+        """What a run on these boards is compared with."""
+        known = self.boards.get(boards) if boards is not None else None
+        records = {**self.metrics, **(known.metrics if known is not None else {})}
+        return {name: record.summary() for name, record in records.items()}
+
+    def of_other_boards(self, boards: str | None) -> tuple[str, dict[str, Summary]] | None:
+        """The boards that were measured last, if they are others, and what was measured on them."""
+        if not self.boards or boards in self.boards:
+            return None
+        other, record = max(self.boards.items(), key=lambda entry: entry[1].saved_at)
+        return other, {name: metric.summary() for name, metric in record.metrics.items()}
 
 
 def slug(text: str) -> str:
@@ -183,6 +214,13 @@ def store(path: Path, baseline: Baseline) -> None:
             f"The baseline {path} cannot be written ({error}).",
             remedy="Make the folder writable, or give another with --llmperf-baselines.",
         ) from None
+
+
+def keeping_boards(before: Baseline | None, now: Baseline) -> Baseline:
+    """A baseline that is about to replace another, with what that one knows of other boards."""
+    if before is None or before.identity != now.identity:
+        return now
+    return now.model_copy(update={"boards": {**before.boards, **now.boards}})
 
 
 def differing(baseline: Identity, current: Identity) -> list[str]:

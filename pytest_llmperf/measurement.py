@@ -54,6 +54,12 @@ class Measurement:
         return None if clock is None else clock.held.locked_mhz
 
     @property
+    def boards(self) -> str | None:
+        """The boards that were read, as a baseline names them; ``None`` when none was."""
+        uuids = {samples.uuid for launch in self.launches for samples in launch.samples}
+        return "+".join(sorted(uuids)) or None
+
+    @property
     def invalid(self) -> str | None:
         """Why the measurement cannot be trusted, or ``None``."""
         return next((launch.invalid for launch in self.launches if launch.invalid), None)
@@ -78,8 +84,9 @@ class Measurement:
         clock = self.clock
         context = Context(slo=self.workload.slo, roof=roof, sm_clock_hz=None if clock is None else clock * 1e6)
         launches = [launch.repeats for launch in self.launches]
+        readings = [launch.readings for launch in self.launches]
         return {
-            name: beyond_floor(name, summarize(metric, launches, context), self._calibration, launches)
+            name: beyond_floor(name, summarize(metric, launches, context, readings), self._calibration, launches)
             for name, metric in REGISTRY.items()
         }
 
@@ -91,10 +98,10 @@ class Measurement:
     def wall_seconds(self) -> list[float]:
         """How long each repeat took from its first due time to its last token, over all launches."""
         return [
-            (max(r.last_ns for r in repeat.completed) - min(r.due_ns for r in repeat.completed)) / NS_PER_S
+            (span[1] - span[0]) / NS_PER_S
             for launch in self.launches
             for repeat in launch.repeats
-            if repeat.completed
+            if (span := repeat.span) is not None
         ]
 
 

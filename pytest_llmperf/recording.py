@@ -11,6 +11,8 @@ from typing import Any
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Account
 from pytest_llmperf.gate import Comparison, worst
+from pytest_llmperf.gpu import value_or_none, why_unreadable
+from pytest_llmperf.gpu.energy import Joules, NoEnergy
 from pytest_llmperf.measurement import Measurement, RateMeasurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.overhead import client_overhead
@@ -54,6 +56,7 @@ def record_of(
         "search": measurement.record() if isinstance(measurement, RateMeasurement) else None,
         "engine": _engine(measurement.info),
         "clock": _clock(measurement.launches),
+        "energy": [_energy(launch) for launch in measurement.launches if launch.samples],
         "metrics": {name: _metric(name, summary) for name, summary in summaries.items()},
         "verdicts": [_verdict(c) for c in comparisons or ()],
         "requests": _requests([r for la in measurement.launches for re in la.repeats for r in re.requests]),
@@ -82,6 +85,7 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "workload": None,
         "engine": None,
         "clock": {},
+        "energy": [],
         "metrics": {},
         "verdicts": [],
         "requests": None,
@@ -108,6 +112,32 @@ def _clock(launches: Sequence[Launch]) -> dict[str, Any]:
         "throttled_fraction": max(
             (clock.throttled_fraction for clock in clocks if clock.throttled_fraction is not None), default=None
         ),
+    }
+
+
+def _energy(launch: Launch) -> dict[str, Any]:
+    window, idle = launch.readings.window, launch.readings.idle_w
+    return {
+        "seconds": launch.readings.seconds,
+        "busy": launch.readings.busy,
+        "repeats": len(launch.repeats),
+        "idle_power": value_or_none(idle),
+        "idle_reason": why_unreadable(idle),
+        **_joules(window.energy, window.integral),
+        "boards": [{"uuid": board.uuid, **_joules(board.best, board.integral)} for board in window.boards],
+    }
+
+
+def _joules(energy: Joules | NoEnergy, integral: Joules | NoEnergy) -> dict[str, Any]:
+    known = energy if isinstance(energy, Joules) else None
+    return {
+        "joules": known and known.value,
+        "error": known and known.error,
+        "counted_seconds": known and known.seconds,
+        "source": known and known.source,
+        "power": known and known.watts,
+        "integral_power": integral.watts if isinstance(integral, Joules) else None,
+        "reason": energy.reason if isinstance(energy, NoEnergy) else None,
     }
 
 

@@ -131,6 +131,12 @@ class RepeatTrace:
         """The requests that ended well: the only ones that statistics may see."""
         return tuple(r for r in self.requests if r.completed)
 
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """From when the first completed request was due to the last token, in ns; ``None`` when none completed."""
+        done = self.completed
+        return (min(r.due_ns for r in done), max(r.last_ns for r in done)) if done else None
+
 
 def dump_repeat(repeat: RepeatTrace) -> str:
     """One line of strict JSON, without the line end."""

@@ -26,6 +26,11 @@ class BoardWatch:
         self._start = Start(tuple(uuids), interval_s)
         self._process: PipedProcess | None = None
 
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The boards, in the order in which their samples come."""
+        return self._start.uuids
+
     async def begin(self) -> None:
         """Begin to read; the process stays for the next time.
 

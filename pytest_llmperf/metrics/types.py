@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_llmperf.gpu import Reading, Unreadable
+from pytest_llmperf.gpu.window import NOBODY_READ, WindowReadings
 from pytest_llmperf.metrics.roof import Roof
 from pytest_llmperf.trace import RepeatTrace
 
-__all__ = ["Context", "Metric", "Missing", "Outcome", "Sampled", "Summary", "sampled"]
+__all__ = ["UNREAD", "Context", "LaunchReadings", "Metric", "Missing", "Outcome", "Sampled", "Summary", "sampled"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,30 @@ Outcome = float | Sampled | Missing
 
 
 @dataclass(frozen=True)
+class LaunchReadings:
+    """What the boards of an engine said while a launch was measured.
+
+    Attributes:
+        window: Over all repeats of the launch, from the first due request to the last token.
+        idle_w: What these boards draw with the model loaded, at the clock in force, and nothing to do, in watts.
+        seconds: Length of that window.
+        busy: Share of it that lies within the repeats, and not between two of them.
+    """
+
+    window: WindowReadings
+    idle_w: Reading[float]
+    seconds: float = 0.0
+    busy: float = 1.0
+
+
+#: Of a launch whose boards nobody read.
+UNREAD = LaunchReadings(NOBODY_READ, Unreadable("the idle power was not measured"))
+
+OfRepeat = Callable[[RepeatTrace, Context], Outcome]
+OfLaunch = Callable[[Sequence[RepeatTrace], LaunchReadings], Outcome]
+
+
+@dataclass(frozen=True)
 class Metric:
     """One entry of the registry.
 
@@ -60,7 +86,10 @@ class Metric:
         better: ``"lower"`` or ``"higher"``.
         formula: In words and symbols, for the report.
         source: What the inputs are read from.
-        of_repeat: The computation, for one repeat with at least one completed request.
+        of_repeat: The computation from one repeat with at least one completed request;
+        of_launch: or from all repeats of a launch and what the boards said over them. One of the two is given.
+        bound_to_board: Whether it compares on the very same board only: sensors differ by several percent from board
+            to board, and so do boards of one product.
     """
 
     name: str
@@ -68,7 +97,9 @@ class Metric:
     better: Literal["lower", "higher"]
     formula: str
     source: str
-    of_repeat: Callable[[RepeatTrace, Context], Outcome]
+    of_repeat: OfRepeat | None = None
+    of_launch: OfLaunch | None = None
+    bound_to_board: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +108,7 @@ class Summary:
 
     Attributes:
         value: Median over launches of the median over repeats; ``None`` when it was not measured.
-        launches: The repeats' values, launch by launch.
+        launches: The repeats' values, launch by launch; one a launch for what is measured over all its repeats.
         percentiles: p50, p90 and p99 over every request of every launch (over repeats for a metric that has no
             samples of its own); ``None`` when it was not measured.
         reason: Why there is no value.

@@ -7,12 +7,16 @@ more than the peak says that a peak or a count is wrong, and should be seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from pytest_llmperf.arithmetic import Architecture, Hardware, roofline
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.errors import HardwareError
+from pytest_llmperf.gpu import Reading, Unreadable
+from pytest_llmperf.gpu.window import WindowReadings
 from pytest_llmperf.metrics.latency import ONE_TOKEN, request_tpot
 from pytest_llmperf.metrics.throughput import per_second, tokens_within
-from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome, sampled
+from pytest_llmperf.metrics.types import Context, LaunchReadings, Metric, Missing, OfLaunch, Outcome, sampled
 from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
 __all__ = ["METRICS", "mean_running"]
@@ -126,6 +130,16 @@ def _roofline_efficiency(repeat: RepeatTrace, context: Context) -> Outcome:
     return roofline.roofline_efficiency(allowed, measured)
 
 
+def _read(quantity: Callable[[WindowReadings], Reading[float]]) -> OfLaunch:
+    """What the boards themselves say."""
+
+    def of_launch(_: Sequence[RepeatTrace], readings: LaunchReadings) -> Outcome:
+        value = quantity(readings.window)
+        return Missing(value.reason) if isinstance(value, Unreadable) else value
+
+    return of_launch
+
+
 _SOURCE = "the client's receive times, the model's config.json, the device's peaks"
 
 METRICS = (
@@ -138,5 +152,25 @@ METRICS = (
         "roofline_efficiency", "1", "higher",
         "time that the roofline allows / time measured: TPOT, or the batch's prefill where there is no TPOT",
         _SOURCE, _roofline_efficiency,
+    ),
+    Metric(
+        "dram_utilization", "1", "higher", "share of the memory bandwidth in use, mean over the launch",
+        "the boards' performance counters (NVML's GPM)", of_launch=_read(lambda w: w.dram_utilization),
+    ),
+    Metric(
+        "tensor_utilization", "1", "higher", "share of the time in which the tensor cores worked, mean over the launch",
+        "the boards' performance counters (NVML's GPM)", of_launch=_read(lambda w: w.tensor_utilization),
+    ),
+    Metric(
+        "gpu_utilization", "1", "higher", "share of the time in which some kernel ran, mean over the launch",
+        "NVML's utilisation", of_launch=_read(lambda w: w.gpu_utilization),
+    ),
+    Metric(
+        "sm_clock", "Hz", "higher", "median SM clock over the launch",
+        "NVML's clock", of_launch=_read(lambda w: w.sm_clock_hz),
+    ),
+    Metric(
+        "memory_used", "B", "lower", "memory in use on all boards, at most",
+        "NVML's memory info", of_launch=_read(lambda w: w.memory_used),
     ),
 )  # fmt: skip

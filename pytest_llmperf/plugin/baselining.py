@@ -14,7 +14,7 @@ from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board
 from pytest_llmperf.measurement import Measurement, RateMeasurement, identity_of
-from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
+from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import RATE_TOLERANCE, SessionOptions
 from pytest_llmperf.recording import record_of
 
@@ -65,19 +65,23 @@ class Gatekeeper:
         if measurement.peaks is not None and "mbu" not in state.asked_for:
             # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
             gated.pop("mbu", None)
-        stored = {} if baseline is None else {n: record.summary() for n, record in baseline.metrics.items()}
+        stored = {} if baseline is None else baseline.summaries(measurement.boards)
+        others = None if baseline is None else baseline.of_other_boards(measurement.boards)
         absent = f"none is stored in {path}" if baseline is None else f"{path} does not hold this metric"
         incomparable = f"{path} was measured on something else: {'; '.join(differing)}" if differing else None
         other_slo = None
         if baseline is not None and (before := baseline.workload.get("slo")) != dict(measurement.workload.slo):
             other_slo = f"{path} counts goodput against other limits: {before} in the baseline"
-        return [
-            self._compare(
-                name, tolerance, stored.get(name), _summary(summaries, name), absent,
-                incomparable or (other_slo if name == "goodput" else None),
-            )
-            for name, tolerance in gated.items()
-        ], [*differing, *_taken_otherwise(baseline, measurement.info)]  # fmt: skip
+
+        def verdict(name: str, tolerance: float) -> Comparison:
+            current = summaries.get(name) or Summary(None, (), None, "not measured")
+            if others is not None and name in others[1] and not incomparable:
+                return _advisory(name, tolerance, *others, measurement.boards, current)
+            why = incomparable or (other_slo if name == "goodput" else None)
+            return self._compare(name, tolerance, stored.get(name), current, absent, why)
+
+        verdicts = [verdict(name, tolerance) for name, tolerance in gated.items()]
+        return verdicts, [*differing, *_taken_otherwise(baseline, measurement.info)]
 
     def _find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
@@ -107,10 +111,16 @@ class Gatekeeper:
         """Keep a baseline ready to be stored when the test has passed."""
         identity = self._identity(measurement)
         info = measurement.info
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        records = baselines.as_records(REGISTRY, summaries)
+        boards = {}
+        if measurement.boards is not None:
+            bound = {name: records.pop(name) for name in list(records) if REGISTRY[name].bound_to_board}
+            boards[measurement.boards] = baselines.BoardRecord(saved_at=now, metrics=bound)
         baseline = baselines.Baseline(
             schema_version=1,
             test=measurement.test,
-            saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            saved_at=now,
             identity=identity,
             workload=measurement.workload.to_json(),
             provenance={
@@ -120,7 +130,8 @@ class Gatekeeper:
                 "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
                 **self.recorder.provenance(),
             },
-            metrics=baselines.as_records(REGISTRY, summaries),
+            metrics=records,
+            boards=boards,
         )
         path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
         state.staged.append((path, baseline))
@@ -132,7 +143,10 @@ class Gatekeeper:
             BaselineError: the folder cannot be written.
         """
         for path, baseline in state.staged:
-            baselines.store(path, baseline)
+            before = None
+            with suppress(BaselineError):  # unusable: it is replaced
+                before = baselines.load(path)
+            baselines.store(path, baselines.keeping_boards(before, baseline))
         self.recorder.saved += len(state.staged)
         state.staged.clear()
 
@@ -154,5 +168,18 @@ def _taken_otherwise(baseline: baselines.Baseline | None, info: EngineInfo) -> l
     return []
 
 
-def _summary(summaries: Mapping[str, Summary], name: str) -> Summary:
-    return summaries.get(name) or Summary(None, (), None, NOT_MEASURED.get(name, "not measured"))
+def _advisory(
+    name: str, tolerance: float, others: str, stored: Mapping[str, Summary], boards: str | None, current: Summary
+) -> Comparison:
+    """What a metric that compares on the same boards only says on other ones: it gates nothing, and is shown."""
+    before = stored[name]
+    if current.value is None or before.value is None:
+        return compare(name, before, current, better=REGISTRY[name].better, tolerance=tolerance)
+    why = (
+        f"advisory: the baseline holds the energy of {others} and not of {boards}, and boards of one product differ "
+        "by 10 % (store this board's beside it with --llmperf-save)"
+    )
+    change = current.value / before.value - 1 if before.value > 0 else None
+    return Comparison(
+        name, "not-applicable", tolerance, before.value, current.value, change, before.launches, reason=why
+    )

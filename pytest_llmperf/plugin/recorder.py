@@ -7,6 +7,7 @@ and removes it.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shlex
@@ -88,7 +89,8 @@ class Recorder:
     def clear(self) -> None:
         """Take away what an earlier run has left in the folder, if it is a report's folder."""
         if (self.folder / "results.json").exists() or any(self.folder.glob("journal*.jsonl")):
-            for pattern in ("results.json", "report.html", "journal*.jsonl", "traces/*.jsonl", "logs/engine-*.log"):
+            traces = ("traces/*.jsonl", "traces/*.samples.jsonl.gz")
+            for pattern in ("results.json", "report.html", "journal*.jsonl", *traces, "logs/engine-*.log"):
                 for left in self.folder.glob(pattern):
                     left.unlink()
 
@@ -113,6 +115,15 @@ class Recorder:
         path = self.folder / "traces" / f"{slug(test)}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def write_samples(self, test: str, lines: list[str]) -> None:
+        """Append what was read of the boards in one launch."""
+        from pytest_llmperf.baselines import slug
+
+        path = self.folder / "traces" / f"{slug(test)}.samples.jsonl.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with gzip.open(path, "at", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

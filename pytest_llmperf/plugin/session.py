@@ -20,12 +20,14 @@ from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
+from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
+from pytest_llmperf.gpu.sample_file import dump_samples
 from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.measurement import Measurement, RateMeasurement
-from pytest_llmperf.metrics import NOT_MEASURED, REGISTRY, Summary
+from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
 from pytest_llmperf.plugin.fixtures import uses_llmperf
@@ -34,7 +36,7 @@ from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import failure_record, record_of
-from pytest_llmperf.runner import Launch, judged, measure_launch, search_rate
+from pytest_llmperf.runner import Launch, judged, measure_launch, search_rate, with_readings
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
 
@@ -237,6 +239,7 @@ class LlmperfSession:
                     repeats=self.options.repeats,
                     allowed=self.options.allowed_failures,
                 )
+            launch = with_readings(launch, self._idle_w())
             if (held := self.clock) is not None:
                 launch = judged(launch, held)
             measurement.launches.append(launch)
@@ -244,6 +247,8 @@ class LlmperfSession:
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
             self.progress.done()
             self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.repeats])
+            if launch.samples:
+                self.recorder.write_samples(test, [dump_samples(one, launch.index) for one in launch.samples])
         summaries = measurement.summaries()
         if not self._enough(measurement):
             self.recorder.journal(record_of(measurement, summaries, None))
@@ -257,22 +262,43 @@ class LlmperfSession:
         return self.config.stash[BOARDS].clock
 
     def _watch(self, running: RunningEngine) -> BoardWatch | None:
-        """Who reads the boards during a measurement: needed where a clock has to be seen to hold.
+        """Who reads the boards of an engine while it is measured; nobody when it runs on none that is here.
 
         Raises:
-            OptionError: the engine does not run on boards whose clock can be held from here.
+            OptionError: a clock was asked for, and the engine does not run on boards that it can be held on.
         """
-        if self.clock is None:
+        boards = self._boards_of(running)
+        if not boards and self.clock is None:
             return None
-        if running.info.simulated or running.info.device not in {board.name for board in self.boards}:
+        if not boards:
             raise OptionError(
                 f"A GPU clock was asked for, and the engine runs on {'a simulated ' * running.info.simulated}"
                 f"{running.info.device}.",
                 remedy="Leave --gpu-clock and the gpu_clock parameter out, or measure this machine's GPUs.",
             )
-        if self._board_watch is None:
-            self._board_watch = BoardWatch([board.uuid for board in self.boards])
+        uuids = tuple(board.uuid for board in boards)
+        if self._board_watch is None or self._board_watch.uuids != uuids:
+            self._close_watch()
+            self._board_watch = BoardWatch(uuids)
         return self._board_watch
+
+    def _boards_of(self, running: RunningEngine) -> list[Board]:
+        """An engine's own boards: of a local one the first it was told to use, of a local server all that are visible.
+
+        Empty where they are not this machine's.
+        """
+        info = running.info
+        if info.simulated or info.device not in {board.name for board in self.boards}:
+            return []
+        return self.boards if running.spec.choice.platform == "url" else self.boards[: info.device_count]
+
+    def _idle_w(self) -> Reading[float]:
+        return Unreadable("the idle power was not measured")
+
+    def _close_watch(self) -> None:
+        watch, self._board_watch = self._board_watch, None
+        if watch is not None:
+            watch.close()
 
     def _enough(self, measurement: Measurement) -> bool:
         return len(measurement.launches) >= self.options.launches or (
@@ -332,8 +358,7 @@ class LlmperfSession:
     def close(self) -> None:
         """Shut the engine down; safe to call twice."""
         self.progress.clear()
-        if self._board_watch is not None:
-            self._board_watch.close()
+        self._close_watch()
         self.pool.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -392,8 +417,8 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
 def check_metric_names(given: Mapping[str, float], where: str) -> None:
     """Refuse a tolerance for a metric that does not exist."""
     for name in given:
-        if name != "*" and name not in REGISTRY and name not in NOT_MEASURED:
+        if name != "*" and name not in REGISTRY:
             raise OptionError(
                 f"{where} names the metric {name!r}, which does not exist.",
-                remedy=f"Metrics are: {', '.join([*REGISTRY, *NOT_MEASURED])}.",
+                remedy=f"Metrics are: {', '.join(REGISTRY)}.",
             )

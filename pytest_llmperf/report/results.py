@@ -128,6 +128,35 @@ class ClockRecord(_Model):
     throttled_fraction: Number | None = None
 
 
+class BoardEnergy(_Model):
+    """Joules of one or all boards between the outermost steps of their counters within a launch's window."""
+
+    joules: Number | None
+    error: Number | None = Field(description="standard uncertainty, of the window's ends; not of the sensor's gain")
+    counted_seconds: Number | None
+    source: Literal["counter", "integral", "mixed"] | None
+    power: Number | None = Field(description="mean, watts")
+    integral_power: Number | None = Field(description="mean of the power readings over the whole window, watts")
+    reason: str | None = Field(description="why there are no joules")
+
+
+class NamedBoardEnergy(BoardEnergy):
+    """Those of one board."""
+
+    uuid: str
+
+
+class EnergyRecord(BoardEnergy):
+    """The energy of one launch: one window over all its repeats."""
+
+    seconds: Number = Field(description="from the first due request to the last token")
+    busy: Number = Field(description="share of it that lies within the repeats")
+    repeats: int
+    idle_power: Number | None = Field(description="watts with the model loaded at the clock in force")
+    idle_reason: str | None
+    boards: list[NamedBoardEnergy]
+
+
 class Percentiles(_Model):
     """Over every request of every launch."""
 
@@ -143,7 +172,9 @@ class MetricValue(_Model):
     better: Literal["lower", "higher"]
     value: Number | None = Field(description="median over launches of the median over repeats")
     percentiles: Percentiles | None
-    launches: list[list[Number]] = Field(description="the repeats' values, launch by launch")
+    launches: list[list[Number]] = Field(
+        description="the repeats' values launch by launch; of the boards' own figures one"
+    )
     reason: str | None = Field(description="why there is no value")
 
 
@@ -283,6 +314,7 @@ class TestRecord(_Model):
     workload: dict[str, Any] | None
     engine: Engine | None
     clock: ClockRecord
+    energy: list[EnergyRecord] = Field(default=[], description="launch by launch; empty when no board was read")
     metrics: dict[str, MetricValue]
     verdicts: list[VerdictRecord]
     requests: Requests | None

@@ -40,11 +40,7 @@ def judged(launch: Launch, held: HeldClock) -> Launch:
         launch: With the samples of the boards.
         held: The clock that was asked for.
     """
-    spans = [
-        (min(r.due_ns for r in repeat.completed), max(r.last_ns for r in repeat.completed))
-        for repeat in launch.repeats
-        if repeat.completed
-    ]
+    spans = [span for repeat in launch.repeats if (span := repeat.span) is not None]
     verdicts = [_verdict(samples, spans, held) for samples in launch.samples]
     invalid = "the boards were not read" if not verdicts else next((v.invalid for v in verdicts if v.invalid), None)
     warnings = dict.fromkeys(warning for verdict in verdicts for warning in verdict.warnings)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import Engine, EngineInfo
 from pytest_llmperf.engines.account import Account
 from pytest_llmperf.engines.openai.server_metrics import disagreements
@@ -16,9 +17,9 @@ from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.gpu.sampler import BoardSamples
 from pytest_llmperf.gpu.watch import BoardWatch
-from pytest_llmperf.metrics import request_tpot
+from pytest_llmperf.metrics import UNREAD, LaunchReadings, request_tpot
 from pytest_llmperf.runner.drive import drive
-from pytest_llmperf.runner.plan import Vocabulary, plan
+from pytest_llmperf.runner.plan import Planned, Vocabulary, plan
 from pytest_llmperf.trace import RepeatTrace
 from pytest_llmperf.workload import Workload
 
@@ -31,6 +32,8 @@ __all__ = ["Launch", "measure_launch"]
 _EXTRA_WARMUPS = 3
 #: A first repeat slower than the others by this factor tells of a warm-up that was too short.
 _SLOW_START = 1.5
+#: More repeats than this are not made to fill a window.
+_MOST_REPEATS = 1000
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Launch:
         repeats: The measured repeats; nothing of the warm-up is in them.
         account: What the engine's own books say of the time in which the repeats ran.
         samples: What was read of the boards while the repeats ran; empty when nobody watched them.
+        readings: What that comes to over the window of all repeats.
         clock: What became of the clock that they were to be held at; ``None`` when none was asked for.
         warnings: What a reader should know, in sentences.
         invalid: Why these repeats cannot be trusted, or ``None``.
@@ -53,6 +57,7 @@ class Launch:
     repeats: tuple[RepeatTrace, ...]
     account: Account = field(default_factory=Account)
     samples: tuple[BoardSamples, ...] = ()
+    readings: LaunchReadings = UNREAD
     clock: LaunchClock | None = None
     warnings: tuple[str, ...] = ()
     invalid: str | None = None
@@ -67,6 +72,7 @@ def measure_launch(
     read_timeout: float,
     allowed_failures: int | None = 0,
     watch: BoardWatch | None = None,
+    fill_s: float = 0.0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
     """Measure a workload on an engine that is running.
@@ -80,6 +86,8 @@ def measure_launch(
         allowed_failures: Failed requests that the launch may have and still be valid; ``None``: any number, because
             whoever asks judges them.
         watch: Samples the boards while the repeats run.
+        fill_s: Seconds that the repeats have to last together for the boards' sensors to tell their energy; a workload
+            too short for that is repeated more often than ``repeats`` says.
         progress: Is told what is under way.
 
     Raises:
@@ -92,7 +100,7 @@ def measure_launch(
             f"{running.info.max_model_len}.",
             remedy="Shorten input_len or output_len, or raise max_model_len in the engine's arguments.",
         )
-    work = _measure(running, workload, test, repeats, read_timeout, watch, progress)
+    work = _measure(running, workload, test, repeats, read_timeout, watch, fill_s, progress)
     with _no_garbage_collection():
         measured = running.run(work)
     traces, account = measured.traces, measured.account
@@ -121,32 +129,38 @@ class _Measured:
 
 async def _measure(
     running: RunningEngine, workload: Workload, test: str, repeats: int, read_timeout: float,
-    watch: BoardWatch | None, progress: Callable[[str], None],
+    watch: BoardWatch | None, fill_s: float, progress: Callable[[str], None],
 ) -> _Measured:  # fmt: skip
     vocabulary = Vocabulary(running.info.vocab_size, running.info.special_tokens)
     engine: Engine = running.engine
     measured = _Measured()
     traces = measured.traces
 
-    async def once(label: str, number: int) -> RepeatTrace:
-        planned = plan(workload, vocabulary, test=test, launch=running.launch, repeat=label)
+    def planned(label: str) -> list[Planned]:
+        return plan(workload, vocabulary, test=test, launch=running.launch, repeat=label)
+
+    async def once(label: str, number: int, work: list[Planned]) -> RepeatTrace:
         return await drive(
-            engine, workload, planned, launch=running.launch, repeat=number,
+            engine, workload, work, launch=running.launch, repeat=number,
             repeat_id=f"{test}/{running.launch}/{label}", read_timeout=read_timeout,
         )  # fmt: skip
 
     for number in range(workload.warmup):
         progress(f"warm-up {number + 1}/{workload.warmup}")
-        await once(f"warmup-{number}", number)
+        await once(f"warmup-{number}", number, planned(f"warmup-{number}"))
+    # The prompts are made before the boards are watched: what lies between two repeats counts for their energy.
+    plans = [planned(str(number)) for number in range(repeats)]
     engine.disturbances()
     await engine.open_account()
     if watch is not None:
         await watch.begin()
     extra = 0
-    while len(traces) < repeats:
+    while len(traces) < repeats or _too_short(traces, fill_s):
         number = len(traces)
-        progress(f"repeat {number + 1}/{repeats}")
-        trace = await once(f"{number}" if not extra else f"{number}-after-{extra}", number)
+        progress(f"repeat {number + 1}/{max(repeats, number + 1)}")
+        label = str(number) if not extra else f"{number}-after-{extra}"
+        ready = number < len(plans) and not extra
+        trace = await once(label, number, plans[number] if ready else planned(label))
         disturbed = engine.disturbances()
         if not disturbed:
             traces.append(trace)
@@ -165,6 +179,16 @@ async def _measure(
         measured.samples = tuple(await watch.end())
     measured.account = await engine.close_account()
     return measured
+
+
+def _too_short(traces: list[RepeatTrace], fill_s: float) -> bool:
+    """Whether more repeats are needed to fill the window; never for what cannot be counted, and not without end."""
+    if fill_s <= 0 or len(traces) >= _MOST_REPEATS:
+        return False
+    spans = [trace.span for trace in traces]
+    if any(span is None for span in spans):
+        return False
+    return max(s[1] for s in spans if s) - min(s[0] for s in spans if s) < fill_s * NS_PER_S
 
 
 def _books(account: Account, workload: Workload) -> list[str]:

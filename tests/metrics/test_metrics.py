@@ -28,7 +28,10 @@ from pytest_llmperf.metrics import (
 from ..fakes import MS, repeat, request
 
 NO_SLO = Context()
-LOWER = {"ttft", "tpot", "itl", "chunk_gap", "e2e_latency"}
+LOWER = {
+    *("ttft", "tpot", "itl", "chunk_gap", "e2e_latency"),
+    *("power", "energy", "jpt", "net_jpt", "prefill_jpt", "decode_jpt", "memory_used"),
+}
 
 
 def value(name, trace, context=NO_SLO):
