@@ -9,8 +9,8 @@ again and again until steps were seen.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,8 +18,12 @@ __all__ = ["CounterReads"]
 
 #: Mean distance of two reads, ns.
 _BEAT_NS = 20_000_000
+#: Distance of two reads while every step is looked for, where a read takes less.
+_DENSE_NS = 2_000_000
 #: How far before and after a step it is read, beyond what a read takes. Before is more: who sleeps wakes late.
 _BEFORE_NS, _AFTER_NS = 2_000_000, 1_500_000
+#: How far a step may be from where the one before lets expect it.
+_WANDER_NS = 200_000
 #: Steps that tell the period.
 _ENOUGH = 4
 #: The last steps, which the period is told from.
@@ -47,9 +51,17 @@ class CounterReads:
         self._watched_since = now_ns
         self._target: int | None = None
         self._steps: deque[int] = deque(maxlen=_REMEMBERED)
+        self._bounds = _Step(0, 0)
         self._last: tuple[int, float] | None = None
+        self._period: float | None = None
+        self._before_read = self._late = False
         self._lost = 0.0
         self._regular = True
+
+    @property
+    def pressing(self) -> bool:
+        """Whether the next read has to come on time: the one before an expected step."""
+        return self._target is not None and not self._before_read
 
     @property
     def last_step_ns(self) -> int:
@@ -67,63 +79,93 @@ class CounterReads:
         at, cost = (before_ns + after_ns) // 2, after_ns - before_ns
         last, self._last = self._last, (at, value)
         # The first read says nothing of a step.
-        step = None if last is None or value == last[1] else _Step((last[0] + at) // 2, at - last[0])
+        step = None if last is None or value == last[1] else _Step(last[0], at)
         if not self._regular:
             self.due_ns = before_ns + _BEAT_NS
         elif self._target is None:
             self._watched(step, after_ns, cost)
-        elif before_ns < self._target:
+        elif before_ns < self._target and not self._before_read:
+            self._before_read, self._late = True, after_ns > self._target - _BEFORE_NS // 2
             self.due_ns = self._target + _AFTER_NS
         else:
             self._expected(step, after_ns, cost)
 
     def _watched(self, step: _Step | None, now: int, cost: int) -> None:
         """A read of those that follow each other without a pause."""
-        self.due_ns = now
+        self.due_ns = max(now, now - cost + _DENSE_NS)
         if step is not None:
             self._watched_since = now
-            self._steps.append(step.at)
+            self._bounds = step
+            self._steps.append(step.middle)
             if len(self._steps) >= _ENOUGH:
-                self._aim(self._steps[-1], cost)
+                self._aim(cost)
         elif now - self._watched_since > _PATIENCE_NS:
             self._give_up(now)
 
     def _expected(self, step: _Step | None, now: int, cost: int) -> None:
         """The read after a step was due."""
         assert self._target is not None
-        if step is None:  # it came early, or is late
+        self._before_read = False
+        if step is None and self._late:  # it may have come before the read before it, which was late
+            self._aim(cost)
+        elif step is None:  # it came early, or is late
             self._lost += 1
             self._target = None
             self._watched_since = self.due_ns = now
             if self._lost > _TOO_MANY_LOST:
                 self._give_up(now)
-        elif step.width > 2 * (_BEFORE_NS + _AFTER_NS + cost):  # the read before it was late: nothing new is known
-            self._aim(self._target, cost)
+        elif step.until - step.after > 2 * (_BEFORE_NS + _AFTER_NS + cost):  # the read before it was not made in time
+            self._aim(cost)
         else:
             self._lost = max(0.0, self._lost - 0.25)
-            self._steps.append(step.at)
-            self._aim(step.at, cost)
+            self._bounds = step.within(self._bounds, self._target - self._steps[-1])
+            self._steps.append(self._bounds.middle)
+            self._aim(cost)
 
-    def _aim(self, step: int, cost: int) -> None:
+    def _aim(self, cost: int) -> None:
         """Read about a step to come, as many periods ahead as keep the beat."""
         self.settled = True
-        period = self._period()
-        ahead = max(1, math.ceil(2 * _BEAT_NS / period))
-        self._target = step + round(ahead * period)
+        self._period = _period(self._steps, self._period)
+        ahead = max(1, math.ceil(2 * _BEAT_NS / self._period))
+        last = self._steps[-1]
+        passed = 0 if self._target is None else max(0, round((self._target - last) / self._period))
+        self._target = last + round((passed + ahead) * self._period)
         self.due_ns = self._target - _BEFORE_NS - cost
 
     def _give_up(self, now: int) -> None:
         self.settled, self._regular = True, False
         self.due_ns = now + _BEAT_NS
 
-    def _period(self) -> float:
-        gaps = [b - a for a, b in pairwise(self._steps)]
-        shortest = min(gaps)
-        return statistics.median(gap / round(gap / shortest) for gap in gaps)
+
+def _period(steps: Sequence[int], about: float | None) -> float:
+    """Time from one step to the next.
+
+    Args:
+        steps: Their moments, of which some may be missing.
+        about: What it was found to be before; else none is missing between those that are closest to each other.
+    """
+    gaps = [b - a for a, b in pairwise(steps)]
+    unit = about or min(gaps)
+    return sum(gaps) / sum(max(1, round(gap / unit)) for gap in gaps)
 
 
 class _Step(NamedTuple):
-    """The middle of the two reads that a step lies between, and their distance."""
+    """A step lies between two moments."""
 
-    at: int
-    width: int
+    after: int
+    until: int
+
+    @property
+    def middle(self) -> int:
+        return (self.after + self.until) // 2
+
+    def within(self, former: _Step, later: int) -> _Step:
+        """What is known of it if a former step lay so much earlier.
+
+        Two reads about an expected step find it between them, wherever exactly it was expected: expecting it in their
+        middle the next time would follow one's own error away from it.
+        """
+        narrow = _Step(
+            max(self.after, former.after + later - _WANDER_NS), min(self.until, former.until + later + _WANDER_NS)
+        )
+        return narrow if narrow.after < narrow.until else self

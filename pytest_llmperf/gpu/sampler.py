@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,6 +35,8 @@ REASONS = (
 )  # fmt: skip
 #: Slow quantities (temperature, memory, utilisation) are this many rounds apart.
 _SLOW_EVERY = 20
+#: As long as a round may take, ns.
+_ROUND_NS = 2_000_000
 #: How long to wait for one more step of the counters (or one more power reading) at the end, in seconds.
 _AFTERWARDS_S = 0.25
 #: How long to look for the counters' steps at the beginning, in seconds.
@@ -131,13 +132,19 @@ class _Board:
         """When the energy counter is to be read; ``None``: never."""
         return None if "energy" in self.samples.refused else self._reads.due_ns
 
+    def about_to_read(self, now_ns: int) -> bool:
+        """Whether the counter has to be read in the time that a round may take."""
+        return self._reads.pressing and 0 < self._reads.due_ns - now_ns < _ROUND_NS
+
     @property
     def settled(self) -> bool:
         """Whether it is known when the counter steps, as far as that can be."""
         return "energy" in self.samples.refused or self._reads.settled
 
-    def read_counter(self) -> None:
-        samples = self.samples
+    def read_counter_if_due(self) -> None:
+        samples, due = self.samples, self.counter_due_ns
+        if due is None or due > time.monotonic_ns():
+            return
         before = time.monotonic_ns()
         value = samples.number("energy", self._device.energy_j())
         after = time.monotonic_ns()
@@ -231,18 +238,18 @@ class Sampling:
             stopped: Waits for up to so many seconds, and tells whether to stop.
         """
         while True:
+            for board in self._boards:
+                board.read_counter_if_due()
             now = time.monotonic_ns()
-            if now >= self._due:
+            # A round can wait for a counter's read, which cannot wait; but not for ever.
+            waits = now - self._due < self._interval and any(board.about_to_read(now) for board in self._boards)
+            if now >= self._due and not waits:
                 for board in self._boards:
                     board.read(self._round)
                 self._round += 1
                 self._due = max(self._due + self._interval, time.monotonic_ns())
-            for board in self._boards:
-                due = board.counter_due_ns
-                if due is not None and due <= time.monotonic_ns():
-                    board.read_counter()
-            counters = [due for board in self._boards if (due := board.counter_due_ns) is not None]
-            wait = min([self._due, *counters]) - time.monotonic_ns()
+            due = [at for board in self._boards if (at := board.counter_due_ns) is not None]
+            wait = min(due if waits else [*due, self._due]) - time.monotonic_ns()
             if stopped(max(0.0, wait / _NS)):
                 return
 
