@@ -19,7 +19,7 @@ __all__ = ["CounterReads"]
 #: Mean distance of two reads, ns.
 _BEAT_NS = 20_000_000
 #: Distance of two reads while every step is looked for, where a read takes less.
-_DENSE_NS = 2_000_000
+_DENSE_NS = 4_000_000
 #: How far before and after a step it is read, beyond what a read takes. Before is more: who sleeps wakes late.
 _BEFORE_NS, _AFTER_NS = 2_000_000, 1_500_000
 #: How far a step may be from where the one before lets expect it.
@@ -27,7 +27,7 @@ _WANDER_NS = 200_000
 #: Steps that tell the period.
 _ENOUGH = 4
 #: The last steps, which the period is told from.
-_REMEMBERED = 8
+_REMEMBERED = 40
 #: A counter that does not step for so long while it is read all the time is read by the beat from then on.
 _PATIENCE_NS = 500_000_000
 #: So is one of whose steps so many were lost; a step that came as expected makes up for a quarter of one.

@@ -19,14 +19,7 @@ None of it grows with the window, so a longer window is known better. One withou
 all of its energy would be assumed, and so is one whose ends are worth more than 20 ms of its mean power (or 0.3 % of
 its energy): 4 % of half a second, 1 % of 2 s.
 
-Without a usable counter the power readings are integrated. They lag: a reading is the mean before an update and is read
-until the next one, so the curve is taken to be late by the half of both. How long the sensor averages is not known:
-a half of its period is taken, which is right within a quarter of it for all that are known (10 of 20, 25 of 100, 100 of
-100 ms). Of what happens between two updates an integral knows nothing: how much neighbouring readings differ is its
-uncertainty.
-
-A mean over a second (all there is on Ampere and newer without the driver's instantaneous field) is never used: its ends
-would be smeared over a second, which no window of ours is long enough to forgive.
+Without a usable counter the power readings are integrated instead, see :mod:`pytest_llmperf.gpu.power_curve`.
 """
 
 from __future__ import annotations
@@ -34,24 +27,29 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 
 from pytest_llmperf.gpu.energy import FELL, Joules, NoEnergy, Step, localised, steps
+from pytest_llmperf.gpu.power_curve import (
+    HOLE_S,
+    LONGEST_PERIOD_S,
+    Readings,
+    area,
+    changes_of,
+    integrated,
+    ordered,
+    period_s,
+    typical,
+)
 
-__all__ = ["across", "integrated"]
+__all__ = ["across"]
 
 _NS = 1_000_000_000
 #: A counter whose value holds for so many of its periods stands still.
 _STANDSTILL = 3.5
-#: Power changes fewer than these tell no period of the sensor.
-_FEWEST_CHANGES = 4
-#: The longest period of a power sensor, seconds: assumed where none can be told.
-_LONGEST_PERIOD_S = 0.1
-#: Power readings further apart leave a hole.
-_HOLE_S = 0.5
 #: Power between two readings may pass both by this part of their difference, and come back.
 _OVERSHOOT = 0.5
 #: What of the room for any other course of power within an interval is its standard uncertainty.
@@ -62,8 +60,6 @@ _WORST_S, _WORST = 0.02, 0.003
 _WORST_EVER = 0.05
 #: Positions of a change within a period that are tried.
 _TRIED = 32
-
-Readings = Sequence[tuple[int, float]]
 
 
 def across(counter: Readings, power: Readings, start_ns: int, end_ns: int) -> Joules | NoEnergy:
@@ -83,10 +79,10 @@ def across(counter: Readings, power: Readings, start_ns: int, end_ns: int) -> Jo
     """
     if end_ns <= start_ns:
         return NoEnergy("too short: the window ends where it begins")
-    found = _trimmed(_ordered(counter, max), start_ns, end_ns)
+    found = _trimmed(ordered(counter, max), start_ns, end_ns)
     if isinstance(found, NoEnergy):
         return found
-    watts = _ordered(power, statistics.fmean)
+    watts = ordered(power, statistics.fmean)
     counted = _counted(found, watts, start_ns, end_ns)
     if not isinstance(counted, str):
         return _good_enough(counted)
@@ -94,39 +90,6 @@ def across(counter: Readings, power: Readings, start_ns: int, end_ns: int) -> Jo
     if isinstance(integral, NoEnergy):
         return NoEnergy(f"{counted}; {integral.reason}")
     return replace(integral, notes=(f"{counted[0].upper()}{counted[1:]}: the power readings were integrated.",))
-
-
-def integrated(power: Readings, start_ns: int, end_ns: int) -> Joules | NoEnergy:
-    """Energy from one moment to another by the power readings alone; see the module's head.
-
-    Args:
-        power: Time in ns and instantaneous power in watts.
-        start_ns: Begin of the window.
-        end_ns: Its end.
-    """
-    watts = _ordered(power, statistics.fmean)
-    within = [point for point in watts if start_ns <= point[0] <= end_ns]
-    if len(within) < 2:
-        return NoEnergy(f"{len(within)} power readings fall into the window of {(end_ns - start_ns) / 1e6:.0f} ms")
-    changes = _changes(watts)
-    period = _period(changes)
-    edges = [start_ns, *(at for at, _ in within), end_ns]
-    if (hole := max(b - a for a, b in pairwise(edges)) / _NS) > max(_HOLE_S, 2.5 * _typical_gap(within)):
-        return NoEnergy(f"the power was not read for {hole:.1f} s of the window")
-    seconds = (end_ns - start_ns) / _NS
-    lag = 0.0 if period is None else 0.75 * period
-    if period is not None and seconds < 2 * period:
-        return NoEnergy(
-            f"too short: the window of {seconds * 1e3:.0f} ms holds fewer than two updates of the power sensor, which "
-            f"come every {period * 1e3:.0f} ms"
-        )
-    points = [((at - start_ns) / _NS - lag, w) for at, w in watts]
-    value = _area(points, 0.0, seconds, None)
-    updates = max(1.0, seconds / (period or _typical_gap(within)))
-    spread = math.sqrt(statistics.fmean((b - a) ** 2 for a, b in _neighbours(within, changes)) / 2)
-    # The lag is known to an eighth of a period, which matters where power differs between the two ends.
-    ends = abs(_value(points, seconds) - _value(points, 0.0)) * (period or 0.0) / 8
-    return Joules(value, math.hypot(seconds * spread / math.sqrt(updates), ends), start_ns, end_ns, "integral")
 
 
 def _good_enough(energy: Joules | NoEnergy) -> Joules | NoEnergy:
@@ -182,8 +145,8 @@ class _Curve:
         self._ticks = ticks
         self._times = [(tick.at_ns - zero_ns) / _NS for tick in ticks]
         self._power = [((at - zero_ns) / _NS, watts) for at, watts in power]
-        changes = _changes(power)
-        self._period = _period(changes) or min(_LONGEST_PERIOD_S, _typical(self._times))
+        changes = changes_of(power)
+        self._period = period_s(changes) or min(LONGEST_PERIOD_S, typical(self._times))
         self._own = [
             ((a + b) / 2, (two.value - one.value) / (b - a))
             for (a, one), (b, two) in pairwise(zip(self._times, ticks, strict=True))
@@ -200,9 +163,9 @@ class _Curve:
         a, b = self._times[place - 1], self._times[place]
         joules, u = two.value - one.value, (x - a) / (b - a)
         knots = self._knots(a, b)
-        ramp = _area(knots, a, x, None) + (joules - _area(knots, a, b, None)) * u
+        ramp = area(knots, a, x, None) + (joules - area(knots, a, b, None)) * u
         change, rest = _change(knots, a, b, joules)
-        step = min(max(_area(knots, a, x, change) + rest * u, 0.0), joules)
+        step = min(max(area(knots, a, x, change) + rest * u, 0.0), joules)
         timing = joules / (b - a) * math.hypot((1 - u) * one.error_s, u * two.error_s)
         other = _ROOM * _room(knots, x - a, b - x, joules)
         error = math.hypot((step - ramp) / math.sqrt(3), other, rest * math.sqrt(u * (1 - u)), timing)
@@ -213,7 +176,7 @@ class _Curve:
         tick, at = self._ticks[place], self._times[place]
         low, high = min(at, x), max(at, x)
         knots = self._knots(low, high)
-        early, late = _area(knots, low, high, 0.0), _area(knots, low, high, 1.0)
+        early, late = area(knots, low, high, 0.0), area(knots, low, high, 1.0)
         joules = (early + late) / 2
         seen = [watts for at, watts in self._power if low - self._period <= at <= high + self._period]
         # Nothing was counted here: power between two readings may have been anything that was read about here.
@@ -242,7 +205,7 @@ class _Curve:
 
 def _change(knots: Sequence[tuple[float, float]], a: float, b: float, joules: float) -> tuple[float, float]:
     """Where between two updates power changed, 0 to 1, so that an interval has its joules; and what is left of them."""
-    rests = [joules - _area(knots, a, b, n / _TRIED) for n in range(_TRIED + 1)]
+    rests = [joules - area(knots, a, b, n / _TRIED) for n in range(_TRIED + 1)]
     for n, (r0, r1) in enumerate(pairwise(rests)):
         if r0 * r1 <= 0 and r0 != r1:
             return (n + r0 / (r0 - r1)) / _TRIED, 0.0
@@ -266,45 +229,6 @@ def _room(knots: Sequence[tuple[float, float]], before: float, after: float, jou
     return max(0.0, high - low)
 
 
-def _area(points: Sequence[tuple[float, float]], x: float, y: float, change: float | None) -> float:
-    """Joules from ``x`` to ``y`` under points of power.
-
-    Between two points power changes at once, at the share ``change`` of the way; or evenly (``None``). The outermost
-    hold.
-    """
-    total = 0.0
-    first, last = points[0], points[-1]
-    if x < first[0]:
-        total += (min(y, first[0]) - x) * first[1]
-    if y > last[0]:
-        total += (y - max(x, last[0])) * last[1]
-    begin = max(0, bisect_right(points, (x, math.inf)) - 1)
-    for (t0, w0), (t1, w1) in pairwise(points[begin:]):
-        if t0 >= y:
-            break
-        low, high = max(x, t0), min(y, t1)
-        if high <= low:
-            continue
-        if change is None:
-            slope = (w1 - w0) / (t1 - t0)
-            total += (high - low) * (w0 + slope * ((low + high) / 2 - t0))
-        else:
-            turn = min(max(t0 + change * (t1 - t0), low), high)
-            total += (turn - low) * w0 + (high - turn) * w1
-    return total
-
-
-def _value(points: Sequence[tuple[float, float]], x: float) -> float:
-    place = min(max(bisect_right(points, (x, math.inf)) - 1, 0), len(points) - 1)
-    return points[place][1]
-
-
-def _ordered(readings: Readings, merged: Callable[[Iterable[float]], float]) -> list[tuple[int, float]]:
-    """By time, one a moment; what is no number, or below zero, was not read."""
-    numbers = sorted((at, value) for at, value in readings if math.isfinite(value) and value >= 0)
-    return [(at, merged([value for _, value in same])) for at, same in groupby(numbers, key=itemgetter(0))]
-
-
 def _trimmed(
     counter: Sequence[tuple[int, float]], start_ns: int, end_ns: int
 ) -> Sequence[tuple[int, float]] | NoEnergy:
@@ -326,38 +250,11 @@ def _standstill(counter: Readings, ticks: Sequence[Step], start_ns: int, end_ns:
     """Words for a counter that stood still while it was read."""
     if len(ticks) < 2:
         held = (counter[-1][0] - counter[0][0]) / _NS
-        return f"the energy counter did not move for {held:.1f} s" if held > _HOLE_S else None
-    period = _typical([tick.at_ns / _NS for tick in ticks])
+        return f"the energy counter did not move for {held:.1f} s" if held > HOLE_S else None
+    period = typical([tick.at_ns / _NS for tick in ticks])
     for _, same in groupby(counter, key=itemgetter(1)):
         times = [at for at, _ in same]
         held = (min(times[-1], end_ns) - max(times[0], start_ns)) / _NS
         if held > _STANDSTILL * period:
             return f"the energy counter, which moves every {period * 1e3:.0f} ms, stood still for {held:.1f} s"
     return None
-
-
-def _changes(power: Readings) -> list[tuple[int, float]]:
-    """Readings that differ from the one before."""
-    return [later for earlier, later in pairwise(power) if earlier[1] != later[1]]
-
-
-def _period(changes: Readings) -> float | None:
-    """Seconds between two updates of a power sensor, as far as it can be told."""
-    if len(changes) < _FEWEST_CHANGES:
-        return None
-    return _typical([at / _NS for at, _ in changes])
-
-
-def _typical(times: Sequence[float]) -> float:
-    """The distance of two that follow each other."""
-    return statistics.median(b - a for a, b in pairwise(times)) if len(times) > 1 else _LONGEST_PERIOD_S
-
-
-def _typical_gap(readings: Readings) -> float:
-    return _typical([at / _NS for at, _ in readings])
-
-
-def _neighbours(within: Readings, changes: Readings) -> list[tuple[float, float]]:
-    """Pairs of values that were read one after the other, each update of the sensor once."""
-    updates = [value for at, value in changes if within[0][0] <= at <= within[-1][0]]
-    return list(pairwise([within[0][1], *updates]) if updates else [(0.0, 0.0)])

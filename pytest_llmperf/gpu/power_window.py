@@ -20,7 +20,8 @@ from typing import TypeVar
 from pytest_llmperf.errors import LlmperfError
 from pytest_llmperf.gpu import Board
 from pytest_llmperf.gpu.energy import DISAGREEMENT, Joules, NoEnergy
-from pytest_llmperf.gpu.exact_window import across, integrated
+from pytest_llmperf.gpu.exact_window import across
+from pytest_llmperf.gpu.power_curve import integrated
 from pytest_llmperf.gpu.sampler import BoardSamples
 from pytest_llmperf.gpu.watch import BoardWatch
 

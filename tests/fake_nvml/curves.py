@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 __all__ = ["Curve", "bursts", "ramp", "steps"]
@@ -29,8 +30,7 @@ class Curve:
         return self._until(end_s) - self._until(start_s)
 
     def watts(self, at_s: float) -> float:
-        place, (t0, w0), (t1, w1) = self._piece(at_s % self.period_s)
-        del place
+        _, (t0, w0), (t1, w1) = self._piece(at_s % self.period_s)
         return w0 + (w1 - w0) * (at_s % self.period_s - t0) / (t1 - t0)
 
     def scenario(self, board: int | None = None) -> str:
@@ -51,12 +51,16 @@ class Curve:
         return rounds * self._sums[-1] + self._sums[place] + (w0 + watts) / 2 * (rest - t0)
 
     def _piece(self, at_s: float) -> tuple[int, tuple[float, float], tuple[float, float]]:
-        place = max(0, min(bisect_right([t for t, _ in self.points], at_s), len(self.points) - 1) - 1)
+        place = max(0, min(bisect_right(self._times, at_s), len(self.points) - 1) - 1)
         while self.points[place + 1][0] == self.points[place][0]:
             place -= 1
         return place, self.points[place], self.points[place + 1]
 
-    @property
+    @cached_property
+    def _times(self) -> list[float]:
+        return [t for t, _ in self.points]
+
+    @cached_property
     def _sums(self) -> list[float]:
         areas = [(w0 + w1) / 2 * (t1 - t0) for (t0, w0), (t1, w1) in pairwise(self.points)]
         return [0.0, *accumulate(areas)]
