@@ -18,19 +18,24 @@ __all__ = ["CounterReads"]
 
 #: Mean distance of two reads, ns.
 _BEAT_NS = 20_000_000
-#: Distance of two reads while every step is looked for, where a read takes less.
-_DENSE_NS = 4_000_000
-#: How far before and after a step it is read, beyond what a read takes. Before is more: who sleeps wakes late.
-_BEFORE_NS, _AFTER_NS = 2_000_000, 1_500_000
+#: Distance of two reads while every step is looked for, where a read takes less: at first, and later.
+_DENSE_FIRST_NS, _DENSE_NS = 2_000_000, 4_000_000
+#: How far before and after a step it is read, beyond what a read takes. Before is more, for who sleeps wakes late; how
+#: much more turns out: others may have to be read at the same time.
+_BEFORE_NS, _BEFORE_MOST_NS, _AFTER_NS = 2_000_000, 10_000_000, 1_500_000
 #: How far a step may be from where the one before lets expect it.
 _WANDER_NS = 200_000
+#: A gap between steps that is no multiple of their period by this part of it is no sign of the period.
+_OFF_BEAT = 0.2
 #: Steps that tell the period.
 _ENOUGH = 4
+#: And the time that they have to span, so that a short period is told well too.
+_ENOUGH_NS = 150_000_000
 #: The last steps, which the period is told from.
 _REMEMBERED = 40
 #: A counter that does not step for so long while it is read all the time is read by the beat from then on.
 _PATIENCE_NS = 500_000_000
-#: So is one of whose steps so many were lost; a step that came as expected makes up for a quarter of one.
+#: So is one of whose steps so many were lost; a step that came as expected makes up for half of one.
 _TOO_MANY_LOST = 4.0
 
 
@@ -55,6 +60,7 @@ class CounterReads:
         self._last: tuple[int, float] | None = None
         self._period: float | None = None
         self._before_read = self._late = False
+        self._before: float = _BEFORE_NS
         self._lost = 0.0
         self._regular = True
 
@@ -92,12 +98,12 @@ class CounterReads:
 
     def _watched(self, step: _Step | None, now: int, cost: int) -> None:
         """A read of those that follow each other without a pause."""
-        self.due_ns = max(now, now - cost + _DENSE_NS)
+        self.due_ns = max(now, now - cost + (_DENSE_NS if self.settled else _DENSE_FIRST_NS))
         if step is not None:
             self._watched_since = now
             self._bounds = step
             self._steps.append(step.middle)
-            if len(self._steps) >= _ENOUGH:
+            if len(self._steps) >= _ENOUGH and self._steps[-1] - self._steps[0] >= _ENOUGH_NS:
                 self._aim(cost)
         elif now - self._watched_since > _PATIENCE_NS:
             self._give_up(now)
@@ -107,20 +113,25 @@ class CounterReads:
         assert self._target is not None
         self._before_read = False
         if step is None and self._late:  # it may have come before the read before it, which was late
-            self._aim(cost)
+            self._read_earlier(cost)
         elif step is None:  # it came early, or is late
             self._lost += 1
             self._target = None
             self._watched_since = self.due_ns = now
             if self._lost > _TOO_MANY_LOST:
                 self._give_up(now)
-        elif step.until - step.after > 2 * (_BEFORE_NS + _AFTER_NS + cost):  # the read before it was not made in time
-            self._aim(cost)
+        elif step.until - step.after > 2 * (self._before + _AFTER_NS + cost):  # the read before it was not made in time
+            self._read_earlier(cost)
         else:
-            self._lost = max(0.0, self._lost - 0.25)
+            self._before = max(_BEFORE_NS, self._before * 0.9)
+            self._lost = max(0.0, self._lost - 0.5)
             self._bounds = step.within(self._bounds, self._target - self._steps[-1])
             self._steps.append(self._bounds.middle)
             self._aim(cost)
+
+    def _read_earlier(self, cost: int) -> None:
+        self._before = min(_BEFORE_MOST_NS, self._before * 1.5)
+        self._aim(cost)
 
     def _aim(self, cost: int) -> None:
         """Read about a step to come, as many periods ahead as keep the beat."""
@@ -130,7 +141,7 @@ class CounterReads:
         last = self._steps[-1]
         passed = 0 if self._target is None else max(0, round((self._target - last) / self._period))
         self._target = last + round((passed + ahead) * self._period)
-        self.due_ns = self._target - _BEFORE_NS - cost
+        self.due_ns = self._target - round(self._before) - cost
 
     def _give_up(self, now: int) -> None:
         self.settled, self._regular = True, False
@@ -146,7 +157,9 @@ def _period(steps: Sequence[int], about: float | None) -> float:
     """
     gaps = [b - a for a, b in pairwise(steps)]
     unit = about or min(gaps)
-    return sum(gaps) / sum(max(1, round(gap / unit)) for gap in gaps)
+    # A gap that is no multiple is not of the rhythm: the steps moved there.
+    whole = [gap for gap in gaps if abs(gap / unit - round(gap / unit)) < _OFF_BEAT] or gaps
+    return sum(whole) / sum(max(1, round(gap / unit)) for gap in whole)
 
 
 class _Step(NamedTuple):

@@ -39,6 +39,8 @@ DISAGREEMENT = 0.05
 FELL = "the energy counter fell: the driver was reloaded"
 #: A step between two reads so close (ns) is well enough known, however much closer others are.
 _CLOSE_NS = 5_000_000
+#: A step's moment is compared with those of so many steps on either side.
+_ABOUT = 3
 _NS = 1_000_000_000
 
 
@@ -115,16 +117,17 @@ def steps(readings: Sequence[tuple[int, float]]) -> list[Step]:
 
 
 def localised(found: Sequence[Step]) -> list[Step]:
-    """Of the steps those whose moments are known well, judged by the best known quarter.
+    """Of the steps those whose moments are known well, compared with the steps about them.
 
     A counter that is read in pairs about an expected step has such steps, and between them changes that may be of one
-    step or of several.
+    step or of several. Where none is known well, all stand.
     """
-    if not found:
-        return []
-    widths = sorted(step.until_ns - step.after_ns for step in found)
-    limit = max(2 * widths[len(widths) // 4], _CLOSE_NS)
-    return [step for step in found if step.until_ns - step.after_ns <= limit]
+    widths = [step.until_ns - step.after_ns for step in found]
+
+    def best(place: int) -> int:
+        return min(widths[max(0, place - _ABOUT) : place + _ABOUT + 1])
+
+    return [step for n, step in enumerate(found) if widths[n] <= max(2 * best(n), _CLOSE_NS)]
 
 
 def by_counter(readings: Sequence[tuple[int, float]], start_ns: int, end_ns: int) -> Joules | NoEnergy:

@@ -30,6 +30,7 @@ __all__ = ["BoardPower", "PowerWindow", "SharedWatch"]
 T = TypeVar("T")
 
 _NS = 1_000_000_000
+_NOT_ENDED = "the block has not ended yet"
 _NO_BOARD = "there is no GPU, or its driver does not answer (check nvidia-smi and CUDA_VISIBLE_DEVICES)"
 
 
@@ -144,7 +145,7 @@ class PowerWindow:
         self.boards: Mapping[str, BoardPower] = {}
         self.seconds: float | None = None
         self.warnings: tuple[str, ...] = ()
-        self._reason: str | None = "the block has not ended yet"
+        self._reason: str | None = _NOT_ENDED
 
     @property
     def energy_j(self) -> float | None:
@@ -199,9 +200,11 @@ class PowerWindow:
         await asyncio.to_thread(self._end, time.monotonic_ns())
 
     def _begin(self) -> None:
+        self._reason = _NOT_ENDED
         try:
             self._reading = self._watch.enter()
-            self._reason = None if self._reading else _NO_BOARD
+            if not self._reading:
+                self._reason = _NO_BOARD
         except LlmperfError as error:
             self._reason = str(error)
 
@@ -218,8 +221,7 @@ class PowerWindow:
         boards = {board.uuid: board for board in self._watch.boards()}
         self.boards = {one.uuid: _measured(one, boards[one.uuid], self._start_ns, end_ns) for one in samples}
         self.warnings = tuple(warning for board in self.boards.values() for warning in board.warnings)
-        if not samples:
-            self._reason = "the sampling process ended before the block did"
+        self._reason = None if samples else "the sampling process ended before the block did"
         for uuid, board in self.boards.items():
             if board.energy_j is None and self._reason is None:
                 self._reason = board.reason if len(self.boards) == 1 else f"GPU {boards[uuid].index}: {board.reason}"

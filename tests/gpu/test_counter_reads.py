@@ -1,6 +1,7 @@
 """When an energy counter is read, on a clock of its own."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -33,7 +34,7 @@ def ticking(period_ms, phase_ms=13.7):
 
 def widths_ms(taken):
     """Between which reads the steps lie."""
-    return [(t1 - t0) / MS for (t0, v0), (t1, v1) in zip(taken, taken[1:], strict=False) if v1 != v0]
+    return [(t1 - t0) / MS for (t0, v0), (t1, v1) in pairwise(taken) if v1 != v0]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,8 @@ def test_steps_are_known_to_a_few_milliseconds_at_no_more_reads_than_a_beat(peri
     assert len(after) / seconds < 60  # a beat of 20 ms is 50
     close = [width for width in widths_ms(after) if width < 5.5 + 2 * cost_ms]
     every = max(period_ms, 40)
-    assert len(close) > 0.8 * seconds * 1e3 / every
-    assert settled * max(4, cost_ms) < 10 * period_ms
+    assert len(close) > 0.7 * seconds * 1e3 / every
+    assert (after[0][0] - 10**12) / MS < max(5 * period_ms, 300)
     assert taken[-1][0] - reads.last_step_ns < 3 * every * MS
 
 
@@ -68,7 +69,7 @@ def test_a_step_that_moved_is_found_again():
 
 def test_reads_that_come_late_now_and_then_lose_nothing_for_long():
     taken, settled, _ = run(ticking(100), late_ms=lambda rng: 15 if rng.random() < 0.1 else 0.2)
-    assert len([width for width in widths_ms(taken[settled:]) if width < 6]) > 25
+    assert len([width for width in widths_ms(taken[settled:]) if width < 6]) > 18
 
 
 def test_a_counter_without_a_rhythm_is_read_by_the_beat():

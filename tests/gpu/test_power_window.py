@@ -124,9 +124,9 @@ def test_within_an_event_loop(window):
 
 
 def test_an_exception_ends_the_sampling(window):
-    with pytest.raises(ZeroDivisionError), window() as p:
-        time.sleep(0.3)
-        raise ZeroDivisionError
+    p = window()
+    with pytest.raises(ZeroDivisionError), p:
+        time.sleep(0.3 / (time.sleep(0.3) is not None))
     assert p.power_w == pytest.approx(200, rel=0.05)
     before = p.samples[0].at_ns[-1]
     with window() as later:

@@ -11,6 +11,7 @@ def test_measured(power_sampler):
     for _ in range(2):
         with power_sampler() as p:
             time.sleep(0.3)
+        print()
         print("power", p.power_w, p.source, p.reason)
 """
 
