@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_TOLERANCE",
     "GATED",
-    "RATE_TOLERANCE",
     "MarkerOptions",
     "SessionOptions",
     "add_options",
@@ -37,8 +36,6 @@ GATED = ("ttft", "tpot", "tpj", "mbu")
 DEFAULT_TOLERANCE: Mapping[str, float] = {"ttft": 0.50, "tpot": 0.05, "tpj": 0.05, "mbu": 0.05}
 #: For any other metric that a marker gates.
 OTHER_TOLERANCE = 0.05
-#: For the highest rate, which a search finds to within its precision, 5 % unless told otherwise.
-RATE_TOLERANCE = 0.10
 
 SAVE_LAUNCHES = 5
 GATE_LAUNCHES = 1

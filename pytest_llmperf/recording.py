@@ -13,7 +13,7 @@ from pytest_llmperf.engines.account import Account
 from pytest_llmperf.gate import Comparison, worst
 from pytest_llmperf.gpu import value_or_none, why_unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
-from pytest_llmperf.measurement import Measurement, RateMeasurement
+from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.overhead import client_overhead
 from pytest_llmperf.runner import Launch
@@ -53,7 +53,8 @@ def record_of(
         "verdict": verdict,
         "outcome": "unfinished",
         "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
-        "search": measurement.record() if isinstance(measurement, RateMeasurement) else None,
+        "search": None,
+        "phases": None,
         "engine": _engine(measurement.info),
         "clock": _clock(measurement.launches),
         "energy": [_energy(launch) for launch in measurement.launches if launch.samples],
@@ -65,6 +66,7 @@ def record_of(
         "server": [_server(launch.account) for launch in measurement.launches if launch.account.server is not None],
         "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
         "invalid": invalid,
+        **measurement.record(),
     }
 
 
@@ -91,6 +93,7 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "requests": None,
         "client_overhead": None,
         "search": None,
+        "phases": None,
         "client": [],
         "server": [],
         "warnings": [],

@@ -12,8 +12,8 @@ Nothing here imports a driver's bindings; :mod:`pytest_llmperf.gpu.nvml` does, w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 __all__ = [
     "THROTTLE_CAUSES",
@@ -22,6 +22,7 @@ __all__ = [
     "Board",
     "Device",
     "EccErrors",
+    "FaultWatch",
     "GpuProcess",
     "MigInstance",
     "Reading",
@@ -41,9 +42,12 @@ class Unreadable:
 
     Attributes:
         reason: Which reading, and why not, in the driver's words.
+        cause: ``"absent"`` where this board or driver just does not have it, ``"lost"`` where the board does not answer
+            any more, ``"other"`` for what is surprising.
     """
 
     reason: str
+    cause: Literal["absent", "lost", "other"] = field(default="other", compare=False)
 
     def __bool__(self) -> bool:
         # `if reading:` would treat a reading of 0 W and a refused one alike.
@@ -210,6 +214,18 @@ class ActivityMeter(Protocol):
         ...
 
 
+class FaultWatch(Protocol):
+    """Collects the faults that a board reports. Who asked for it closes it."""
+
+    def read(self) -> Reading[list[int]]:
+        """Their numbers (NVIDIA's Xid), in order, since the watch was made or read last."""
+        ...
+
+    def close(self) -> None:
+        """Stop to watch; it may be closed again."""
+        ...
+
+
 class Device(Protocol):
     """An open board. Who opened it closes the session that it came from; reading afterwards is ``Unreadable``."""
 
@@ -288,6 +304,10 @@ class Device(Protocol):
 
     def activity_meter(self) -> Reading[ActivityMeter]:
         """A meter of its own, started."""
+        ...
+
+    def fault_watch(self) -> Reading[FaultWatch]:
+        """A watch of its own, begun."""
         ...
 
     def lock_sm_clock(self, mhz: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pytest_llmperf.errors import GpuError, GpuPermissionError
 from pytest_llmperf.gpu import Reading, Unreadable
 
 __all__ = ["Driver"]
 
+_NOT_SUPPORTED = 3
 _NO_PERMISSION = 4
+_TIMEOUT = 10
 _FUNCTION_NOT_FOUND = 13
 _GPU_IS_LOST = 15
 _RESET_REQUIRED = 16
@@ -23,6 +25,13 @@ _REMEDIES = {
     _GPU_IS_LOST: "Look for Xid errors in `dmesg`, then reset the board with `sudo nvidia-smi -r` or reboot.",
     _RESET_REQUIRED: "Reset the board with `sudo nvidia-smi -r`, or reboot.",
     18: "The driver was updated under way: reboot, or load the new kernel module.",
+}
+#: What a refusal says about the board, by NVML's error code; the others are surprising.
+_CAUSES: dict[int, Literal["absent", "lost"]] = {
+    _NOT_SUPPORTED: "absent",
+    _FUNCTION_NOT_FOUND: "absent",
+    _GPU_IS_LOST: "lost",
+    _RESET_REQUIRED: "lost",
 }
 
 
@@ -47,7 +56,16 @@ class Driver:
         try:
             return self._function(function)(*arguments)
         except self.bindings.NVMLError as error:
-            return Unreadable(f"{what}: {error} ({function})")
+            return Unreadable(f"{what}: {error} ({function})", _CAUSES.get(error.value, "other"))
+
+    def poll(self, what: str, function: str, *arguments: Any) -> Reading[Any] | None:
+        """As :meth:`read`, of a function that waits; ``None`` when there was nothing in time."""
+        try:
+            return self._function(function)(*arguments)
+        except self.bindings.NVMLError as error:
+            if error.value == _TIMEOUT:
+                return None
+            return Unreadable(f"{what}: {error} ({function})", _CAUSES.get(error.value, "other"))
 
     def act(self, what: str, function: str, *arguments: Any) -> Any:
         """Call a function that must not fail.

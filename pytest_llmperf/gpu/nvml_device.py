@@ -23,6 +23,7 @@ from pytest_llmperf.gpu import (
     Utilization,
 )
 from pytest_llmperf.gpu.driver import Driver
+from pytest_llmperf.gpu.nvml_faults import NvmlFaultWatch
 
 __all__ = ["NvmlActivityMeter", "NvmlDevice"]
 
@@ -64,6 +65,7 @@ class NvmlDevice:
         self._handle = handle
         self._board = board
         self._meters: list[NvmlActivityMeter] = []
+        self._watches: list[NvmlFaultWatch] = []
 
     @property
     def board(self) -> Board:
@@ -71,10 +73,13 @@ class NvmlDevice:
         return self._board
 
     def close(self) -> None:
-        """Close its meters; the rest belongs to the session."""
+        """Close its meters and watches; the rest belongs to the session."""
         for meter in self._meters:
             meter.close()
         self._meters.clear()
+        for watch in self._watches:
+            watch.close()
+        self._watches.clear()
 
     def energy_j(self) -> Reading[float]:
         """Joules since the driver was loaded; Volta and newer."""
@@ -198,6 +203,13 @@ class NvmlDevice:
         meter = NvmlActivityMeter(self._driver, self._handle, self._board)
         self._meters.append(meter)
         return meter
+
+    def fault_watch(self) -> Reading[NvmlFaultWatch]:
+        """A watch of its own for Xid errors, begun; Linux only."""
+        watch = NvmlFaultWatch.begun(self._driver, self._handle)
+        if not isinstance(watch, Unreadable):
+            self._watches.append(watch)
+        return watch
 
     def lock_sm_clock(self, mhz: int) -> None:
         """Hold the SM clock at ``mhz`` until it is unlocked or the driver is loaded again.

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from pytest_llmperf.metrics import energy, latency, throughput, utilization
+from pytest_llmperf.metrics.energy import joules_of_repeat
 from pytest_llmperf.metrics.latency import (
     request_chunk_gaps,
     request_e2e_latency,
@@ -35,6 +36,7 @@ __all__ = [
     "Summary",
     "attainment",
     "backlog",
+    "joules_of_repeat",
     "measure",
     "meets_slo",
     "percentile",

@@ -13,9 +13,9 @@ from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board
-from pytest_llmperf.measurement import Measurement, RateMeasurement, identity_of
+from pytest_llmperf.measurement import Measurement, identity_of
 from pytest_llmperf.metrics import REGISTRY, Summary
-from pytest_llmperf.options import RATE_TOLERANCE, SessionOptions
+from pytest_llmperf.options import SessionOptions
 from pytest_llmperf.recording import record_of
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ class Gatekeeper:
             BaselineError: the stored baseline is unusable.
         """
         path, baseline, differing = self._find(self._identity(measurement), measurement.test)
-        gated = dict(state.tolerances)
-        if isinstance(measurement, RateMeasurement):
-            # The latencies at the rate that was found lie wherever that rate puts them: below the limits.
-            gated = {"max_rate": gated.get("max_rate", RATE_TOLERANCE)}
+        gated = measurement.gated(state.tolerances)
         if measurement.peaks is not None and "mbu" not in state.asked_for:
             # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
             gated.pop("mbu", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -12,7 +12,7 @@ import pytest
 
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.gate import PASSING, Comparison, worst
-from pytest_llmperf.measurement import Measurement, RateMeasurement
+from pytest_llmperf.measurement import Measurement, PhaseMeasurement, RateMeasurement
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
 from pytest_llmperf.plugin.session import LlmperfSession, TestState
@@ -68,6 +68,24 @@ class Llmperf:
         """
         return self._judged(*self._measure(workload, name))
 
+    def check_phases(self, workload: Workload, *, name: str | None = None) -> MeasuredRun:
+        """Measure a workload and what a prompt token and an output token of it cost, and gate both.
+
+        Every launch measures the workload itself, its prefill alone (one output token), its decode alone (a prompt of
+        one token), half of that prefill, and the workload with half of its output. ``prefill_jpt`` and ``decode_jpt``
+        are those of the phases alone; a regression over all windows stands beside them in the record.
+
+        Args:
+            workload: Of one prompt length and one output length.
+            name: Tells a second measurement in the same test from the first.
+
+        Raises:
+            pytest.fail.Exception: the verdict is not one with which a test passes.
+            WorkloadError: the workload's lengths cannot be taken apart, or the model cannot serve it.
+            EngineError: the engine did not start, or died.
+        """
+        return self._judged(*self._measure(workload, name, PhaseMeasurement))
+
     def check_max_rate(
         self,
         workload: Workload,
@@ -99,7 +117,11 @@ class Llmperf:
             EngineError: the engine did not start, or died.
         """
         plan = RatePlan(low, high, attainment, precision, seconds)
-        return self._judged(*self._measure(workload, name, plan))
+
+        def search(test: str, workload: Workload) -> Measurement:
+            return RateMeasurement(test, plan.workload(workload, plan.low), plan=plan)
+
+        return self._judged(*self._measure(workload, name, search))
 
     def _judged(self, measurement: Measurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:
@@ -143,7 +165,7 @@ class Llmperf:
         pytest.fail(paragraph, pytrace=False)
 
     def _measure(
-        self, workload: Workload, name: str | None, plan: RatePlan | None = None
+        self, workload: Workload, name: str | None, kind: Callable[[str, Workload], Measurement] = Measurement
     ) -> tuple[Measurement, dict[str, Summary]]:
         if not isinstance(workload, Workload):
             raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
@@ -158,11 +180,7 @@ class Llmperf:
                 "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
             )
         self._named.add(test)
-        if plan is None:
-            wanted = Measurement(test, workload)
-        else:
-            wanted = RateMeasurement(test, plan.workload(workload, plan.low), plan=plan)
-        return self._session.measure(self._item, self._state, wanted)
+        return self._session.measure(self._item, self._state, kind(test, workload))
 
     def _finish(
         self, measurement: Measurement, summaries: Mapping[str, Summary], record: dict[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import signal
 import threading
 import warnings
@@ -26,7 +27,7 @@ from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sample_file import dump_samples
 from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.machine import cpu_name
-from pytest_llmperf.measurement import Measurement, RateMeasurement
+from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
@@ -36,7 +37,7 @@ from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import failure_record, record_of
-from pytest_llmperf.runner import Launch, judged, measure_launch, search_rate, with_readings
+from pytest_llmperf.runner import Launch, judged, measure_launch, with_readings
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
 
@@ -209,43 +210,28 @@ class LlmperfSession:
             self.progress.begin()
             running = self.engine(item)
 
-            def launch_of(workload: Workload, *, test: str, repeats: int, allowed: int | None) -> Launch:
-                what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches}"
-                at = f" at {workload.rate:.3g}/s" if isinstance(measurement, RateMeasurement) else ""
-                return measure_launch(
+            def launch_of(
+                workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
+            ) -> Launch:
+                what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches} {doing}".rstrip()
+                launch = measure_launch(
                     running,
                     workload,
                     test=test,
                     repeats=repeats,
                     read_timeout=self.options.read_timeout,
-                    allowed_failures=allowed,
+                    allowed_failures=allowed_failures,
                     watch=self._watch(running),
-                    progress=lambda text: self.progress.show(f"{what}{at}, {text}"),
+                    progress=lambda text: self.progress.show(f"{what}, {text}"),
                 )
+                launch = with_readings(launch, self._idle_w())
+                return launch if self.clock is None else judged(launch, self.clock)
 
-            if isinstance(measurement, RateMeasurement):
-                found = search_rate(
-                    measurement.workload,
-                    measurement.plan,
-                    lambda workload: launch_of(workload, test=f"{test}/{workload.rate}", repeats=1, allowed=None),
-                    allowed_failures=self.options.allowed_failures,
-                )
-                measurement.searches.append(found)
-                launch = found.launch
-            else:
-                launch = launch_of(
-                    measurement.workload,
-                    test=test,
-                    repeats=self.options.repeats,
-                    allowed=self.options.allowed_failures,
-                )
-            launch = with_readings(launch, self._idle_w())
-            if (held := self.clock) is not None:
-                launch = judged(launch, held)
-            measurement.launches.append(launch)
+            measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
             if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
             self.progress.done()
+            launch = measurement.launches[-1]
             self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.repeats])
             if launch.samples:
                 self.recorder.write_samples(test, [dump_samples(one, launch.index) for one in launch.samples])
@@ -281,6 +267,18 @@ class LlmperfSession:
             self._close_watch()
             self._board_watch = BoardWatch(uuids)
         return self._board_watch
+
+    def _own_processes(self, choice: EngineChoice) -> set[int]:
+        """Who may compute on the boards: what this run has started and, where a server is not ours, that server."""
+        from pytest_llmperf.local_processes import descendants, server_processes
+
+        # The engines of the other xdist workers rest while this one measures.
+        own = descendants(os.getppid() if self.in_worker else os.getpid())
+        if choice.platform == "url":
+            address = Address.parse(choice.url or "")
+            if address.is_loopback:
+                own |= server_processes(address.port)
+        return own
 
     def _boards_of(self, running: RunningEngine) -> list[Board]:
         """An engine's own boards: of a local one the first it was told to use, of a local server all that are visible.

@@ -15,6 +15,11 @@ from pytest_llmperf.report.units import format_change, format_value
 
 __all__ = ["render"]
 
+#: Metric, its title in the table of tests, and whether it is shown also when no test has it.
+_COLUMNS = (
+    ("ttft", "TTFT", True), ("tpot", "TPOT", True), ("e2e_latency", "Latency", True),
+    ("throughput", "Throughput", True), ("mbu", "MBU", True), ("power", "Power", False), ("tpj", "Tokens/J", False),
+)  # fmt: skip
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -51,6 +56,8 @@ def render(results: Results, template: Path | None = None) -> str:
             load=_load,
             served=_served,
             serves=any(_served(test) for test in tests),
+            columns=[column for column in _COLUMNS if column[2] or any(_has(test, column[0]) for test in tests)],
+            missing=_missing,
             first_line=_first_line(tests),
         )
     except jinja2.TemplateNotFound:
@@ -106,6 +113,20 @@ def _served(test: TestRecord) -> str | None:
         if metric is not None and metric.value is not None:
             return words.format(f"{metric.value:.3g}")
     return None
+
+
+def _has(test: TestRecord, metric: str) -> bool:
+    found = test.metrics.get(metric)
+    return found is not None and found.value is not None
+
+
+def _missing(test: TestRecord) -> list[tuple[str, str]]:
+    """Why a metric has no value, and the metrics of which that is so."""
+    by_reason: dict[str, list[str]] = {}
+    for name, metric in test.metrics.items():
+        if metric.value is None:
+            by_reason.setdefault(metric.reason or "not measured", []).append(name)
+    return [(reason, ", ".join(names)) for reason, names in by_reason.items()]
 
 
 def _of_launch(test: TestRecord, metric: str, launch: int) -> str:

@@ -294,6 +294,35 @@ class Search(_Model):
     trials: list[Trial]
 
 
+class PhaseWindow(_Model):
+    """One shape of request and what it took."""
+
+    input_len: int
+    output_len: int
+    joules: Number = Field(description="a request")
+    error: Number = Field(description="its standard uncertainty")
+
+
+class PhaseRegression(_Model):
+    """E = fixed + prefill_jpt x prompt tokens + decode_jpt x output tokens; joules, with standard uncertainties."""
+
+    fixed: Number
+    prefill_jpt: Number
+    decode_jpt: Number
+    fixed_error: Number
+    prefill_error: Number
+    decode_error: Number
+    worst: Number = Field(description="largest relative distance of a window to the plane")
+
+
+class Phases(_Model):
+    """The windows of one launch, and the regression over them."""
+
+    windows: list[PhaseWindow]
+    regression: PhaseRegression | None
+    reason: str | None = Field(description="why there is no regression")
+
+
 class Overhead(_Model):
     """The client's receive times beside the engine's own stamps, seconds."""
 
@@ -320,6 +349,7 @@ class TestRecord(_Model):
     requests: Requests | None
     client_overhead: Overhead | None
     search: Search | None = None
+    phases: list[Phases] | None = Field(default=None, description="launch by launch, of a measurement of phases")
     client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
     server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
     warnings: list[str]

@@ -19,7 +19,11 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
 }
 #: Warnings that are printed; the report has them all.
 _WARNINGS = 5
-_COLUMNS = (("ttft", "TTFT"), ("tpot", "TPOT"), ("throughput", "tokens/s"))
+#: Metric, title, whether it is shown also when no test has it, and whether its unit stands in the title.
+_COLUMNS = (
+    ("ttft", "TTFT", True, False), ("tpot", "TPOT", True, False), ("throughput", "tokens/s", True, True),
+    ("power", "power", False, False), ("tpj", "tokens/J", False, True),
+)  # fmt: skip
 
 
 def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]:
@@ -35,11 +39,15 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
         yield "SIMULATED: no figure here was measured", {"yellow": True}
     verdicts = max((len(_verdict(t)) for t in results.tests), default=0)
     longest = max((len(_short(t)) for t in results.tests), default=0)
-    name_width = max(12, min(width - 12 * len(_COLUMNS) - 2 - max(13, verdicts), longest))
-    head = f"{'test':<{name_width}}  " + "  ".join(f"{title:>10}" for _, title in _COLUMNS) + "  verdict"
+    columns = [
+        column for column in _COLUMNS if column[2] or any(_value(t, column[0]) is not None for t in results.tests)
+    ]
+    name_width = max(12, min(width - 12 * len(columns) - 2 - max(13, verdicts), longest))
+    head = f"{'test':<{name_width}}  " + "  ".join(f"{title:>10}" for _, title, *_ in columns) + "  verdict"
     yield head[:width], {"bold": True}
     for test in results.worst_first():
-        yield _line(test, name_width, width), _MARKUP.get(test.verdict, {"red": True})
+        cells = [_cell(test, metric, bare) for metric, _, _, bare in columns]
+        yield _line(test, cells, name_width, width), _MARKUP.get(test.verdict, {"red": True})
     overheads = [t.client_overhead for t in results.tests if t.client_overhead and t.engine and not t.engine.simulated]
     if overheads:
         first = max(o.first_token_p50 for o in overheads)
@@ -117,15 +125,20 @@ def _server(test: TestRecord) -> str:
     return ", ".join(parts) or "nothing told"
 
 
-def _line(test: TestRecord, name_width: int, width: int) -> str:
+def _value(test: TestRecord, metric: str) -> float | None:
+    found = test.metrics.get(metric)
+    return None if found is None else found.value
+
+
+def _cell(test: TestRecord, metric: str, bare: bool) -> str:
+    value = _value(test, metric)
+    return f"{'-' if value is None else format_value(value, test.metrics[metric].unit, bare=bare):>10}"
+
+
+def _line(test: TestRecord, cells: list[str], name_width: int, width: int) -> str:
     name = _short(test)
     if len(name) > name_width:
         name = "…" + name[-(name_width - 1) :]
-    cells = []
-    for metric, _ in _COLUMNS:
-        found = test.metrics.get(metric)
-        value = None if found is None else found.value
-        cells.append(f"{'-' if value is None else format_value(value, found.unit, bare=metric == 'throughput'):>10}")  # type: ignore[union-attr]
     return f"{name:<{name_width}}  {'  '.join(cells)}  {_verdict(test)}"[:width]
 
 

@@ -42,4 +42,4 @@ def _digits(value: float) -> str:
     if value == 0:
         return "0"
     decimals = max(0, 3 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(decimals, 3)}f}"
+    return f"{value:.{min(decimals, 3 if abs(value) >= 0.1 else 9)}f}"

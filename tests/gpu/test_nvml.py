@@ -21,7 +21,7 @@ from pytest_llmperf.gpu.nvml import Nvml, boards, cuda_version, visible_boards
 READINGS = (
     "energy_j", "power_w", "mean_power_w", "sm_clock_mhz", "memory_clock_mhz", "clock_reasons", "temperature_c",
     "slowdown_temperature_c", "utilization", "memory_used_bytes", "processes", "supported_sm_clocks_mhz",
-    "supported_memory_clocks_mhz", "persistent", "ecc_errors", "remapped_rows", "activity_meter",
+    "supported_memory_clocks_mhz", "persistent", "ecc_errors", "remapped_rows", "activity_meter", "fault_watch",
 )  # fmt: skip
 
 
@@ -160,6 +160,13 @@ class TestReadings:
         fake_nvml.set(0, energy="no")
         assert device.energy_j() == Unreadable("energy counter: Not Supported (nvmlDeviceGetTotalEnergyConsumption)")
 
+    @pytest.mark.parametrize(
+        ("code", "cause"), [("NOT_SUPPORTED", "absent"), ("GPU_IS_LOST", "lost"), ("UNKNOWN", "other")]
+    )
+    def test_a_refusal_tells_what_is_absent_from_what_is_lost(self, fake_nvml, device, code, cause):
+        fake_nvml.set(0, **{"error__*": code})
+        assert device.persistent().cause == device.fault_watch().cause == cause
+
     def test_processes_and_errors_are_told(self, fake_nvml, device):
         fake_nvml.set(0, processes="4711:1024", remap_pending="yes", remapped_uncorrected=2)
         assert device.processes() == (GpuProcess(4711, 2**30),)
@@ -246,6 +253,48 @@ class TestActivity:
         fake_nvml.set(0, error__nvmlGpmSampleGet=None)
         assert isinstance(meter.read(), Unreadable)
         assert isinstance(meter.read(), Activity)
+
+
+class TestFaults:
+    def test_are_told_once_and_only_those_since_the_watch_began(self, fake_nvml, device):
+        fake_nvml.xid(0, 31)
+        watch = device.fault_watch()
+        assert watch.read() == []
+        for number in (13, 43, 13):
+            fake_nvml.xid(0, number)
+        assert watch.read() == [13, 43, 13]
+        assert watch.read() == []
+
+    def test_of_another_board_are_not_told(self, fake_nvml):
+        fake_nvml.scenario("two-h200")
+        with Nvml() as session:
+            watches = [session.device(board).fault_watch() for board in session.boards()]
+            fake_nvml.xid(1, 79)
+            assert [watch.read() for watch in watches] == [[], [79]]
+
+    def test_what_was_created_is_freed(self, fake_nvml, nvml, device):
+        watch = device.fault_watch()
+        device.fault_watch()
+        watch.close()
+        watch.close()
+        assert "closed" in watch.read().reason
+        nvml.close()
+        assert len(fake_nvml.calls("nvmlEventSetCreate")) == len(fake_nvml.calls("nvmlEventSetFree")) == 2
+
+    def test_a_board_that_cannot_be_watched_leaves_nothing_behind(self, fake_nvml, device):
+        fake_nvml.set(0, error__nvmlDeviceRegisterEvents="NOT_SUPPORTED")
+        assert device.fault_watch() == Unreadable("Xid errors: Not Supported (nvmlDeviceRegisterEvents)")
+        assert len(fake_nvml.calls("nvmlEventSetFree")) == 1
+
+    def test_of_a_board_that_is_lost_meanwhile_are_a_reason(self, fake_nvml, device, monkeypatch):
+        import pynvml
+
+        def lost(events, timeout_ms):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+        watch = device.fault_watch()
+        monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", lost)
+        assert watch.read().cause == "lost"
 
 
 class TestLocking:

@@ -1,24 +1,32 @@
-"""What was measured in one test: all launches of one workload, and what they come to."""
+"""All launches of one workload in one test, and what they come to."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_llmperf.arithmetic import Hardware
 from pytest_llmperf.baselines import Identity
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Calibration
-from pytest_llmperf.metrics import REGISTRY, Context, Summary, percentile, roof_of, summarize
+from pytest_llmperf.metrics import REGISTRY, Context, Summary, roof_of, summarize
 from pytest_llmperf.overhead import beyond_floor
-from pytest_llmperf.runner import Launch, RatePlan, RateSearch
+from pytest_llmperf.runner import Launch
 from pytest_llmperf.workload import Workload
 
-__all__ = ["Measurement", "RateMeasurement", "identity_of"]
+__all__ = ["LaunchOf", "Measurement", "identity_of"]
+
+
+class LaunchOf(Protocol):
+    """Measures a workload on the engine that runs, once, with everything that belongs to a launch."""
+
+    def __call__(
+        self, workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
+    ) -> Launch:
+        """One launch; ``doing`` says in a few words which part of the measurement it is."""
+        ...
 
 
 @dataclass
@@ -36,6 +44,26 @@ class Measurement:
     workload: Workload
     launches: list[Launch] = field(default_factory=list)
     peaks: Hardware | None = None
+
+    def take(self, launch_of: LaunchOf, *, repeats: int, allowed_failures: int) -> None:
+        """Measure one more launch.
+
+        Args:
+            launch_of: Measures a workload.
+            repeats: How often.
+            allowed_failures: Failed requests that a launch may have and still be valid.
+        """
+        self.launches.append(
+            launch_of(self.workload, test=self.test, repeats=repeats, allowed_failures=allowed_failures)
+        )
+
+    def gated(self, tolerances: Mapping[str, float]) -> dict[str, float]:
+        """Of the metrics that are to be gated, those that this measurement can be judged by."""
+        return dict(tolerances)
+
+    def record(self) -> dict[str, Any]:
+        """What the test's record says of this kind of measurement alone, by the record's field."""
+        return {}
 
     @property
     def digest(self) -> str:
@@ -103,64 +131,6 @@ class Measurement:
             for repeat in launch.repeats
             if (span := repeat.span) is not None
         ]
-
-
-@dataclass
-class RateMeasurement(Measurement):
-    """All launches of a search for the highest rate; its launches are those at the rate that each search found.
-
-    Attributes:
-        plan: How it was searched.
-        searches: What was found, launch by launch.
-    """
-
-    plan: RatePlan = field(kw_only=True)
-    searches: list[RateSearch] = field(default_factory=list)
-
-    @property
-    def digest(self) -> str:
-        """Equal for equal work and equal questions."""
-        text = json.dumps([self.workload.digest, self.plan.to_json(), dict(self.workload.slo)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def warnings(self) -> list[str]:
-        """Those of the launches, and whether the search ran into its upper end."""
-        if not any(search.reached_the_top(self.plan) for search in self.searches):
-            return super().warnings
-        return [
-            *super().warnings,
-            f"The search ended at its upper end of {self.plan.high:g} requests/s; the highest rate may lie above.",
-        ]
-
-    def summaries(self) -> dict[str, Summary]:
-        """The metrics at the rates found, and the rate itself."""
-        return {**super().summaries(), "max_rate": self._max_rate()}
-
-    def _max_rate(self) -> Summary:
-        rates = [search.rate for search in self.searches if search.rate is not None]
-        if len(rates) < len(self.searches):
-            return Summary(None, (), None, f"not even {self.plan.low:g} requests/s met the SLOs")
-        rates.sort()
-        percentiles = {f"p{p}": percentile(rates, p / 100) for p in (50, 90, 99)}
-        launches = tuple((search.rate,) for search in self.searches if search.rate is not None)
-        return Summary(statistics.median(rates), launches, percentiles, None)
-
-    def record(self) -> dict[str, Any]:
-        """For the test's record."""
-        trials = [
-            {
-                "launch": number,
-                "rate": t.rate,
-                "attained": t.attained,
-                "kept_up": t.kept_up,
-                "failed": t.failed,
-                "met": t.met,
-            }
-            for number, search in enumerate(self.searches)
-            for t in search.trials
-        ]
-        return {**self.plan.to_json(), "trials": trials}
 
 
 def identity_of(info: EngineInfo, digest: str, *, clock_mhz: int | None, power_limit_w: float | None) -> Identity:

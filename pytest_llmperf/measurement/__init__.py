@@ -1,0 +1,9 @@
+"""What was measured in one test: how its launches are taken, what they come to, what of it is gated and recorded."""
+
+from __future__ import annotations
+
+from pytest_llmperf.measurement.phases import PhaseMeasurement
+from pytest_llmperf.measurement.plain import LaunchOf, Measurement, identity_of
+from pytest_llmperf.measurement.rate import RateMeasurement
+
+__all__ = ["LaunchOf", "Measurement", "PhaseMeasurement", "RateMeasurement", "identity_of"]
