@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from pytest_llmperf.gpu.energy import Joules
 from pytest_llmperf.gpu.exact_window import across
 from pytest_llmperf.gpu.nvml import Nvml
