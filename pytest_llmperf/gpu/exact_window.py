@@ -32,15 +32,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 
-from pytest_llmperf.gpu.energy import FELL, Joules, NoEnergy, Step, localised, steps
+from pytest_llmperf.gpu.energy import FELL, Joules, NoEnergy, Readings, Step, localised, ordered, steps
 from pytest_llmperf.gpu.power_curve import (
     HOLE_S,
     LONGEST_PERIOD_S,
-    Readings,
     area,
     changes_of,
     integrated,
-    ordered,
     period_s,
     typical,
 )

@@ -14,20 +14,17 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, pairwise
-from operator import itemgetter
+from collections.abc import Sequence
+from itertools import pairwise
 
-from pytest_llmperf.gpu.energy import Joules, NoEnergy
+from pytest_llmperf.gpu.energy import Joules, NoEnergy, Readings, ordered
 
 __all__ = [
     "HOLE_S",
     "LONGEST_PERIOD_S",
-    "Readings",
     "area",
     "changes_of",
     "integrated",
-    "ordered",
     "period_s",
     "typical",
 ]
@@ -39,8 +36,6 @@ HOLE_S = 0.5
 LONGEST_PERIOD_S = 0.1
 #: Fewer changes tell no period of the sensor.
 _FEWEST_CHANGES = 4
-
-Readings = Sequence[tuple[int, float]]
 
 
 def integrated(power: Readings, start_ns: int, end_ns: int) -> Joules | NoEnergy:
@@ -107,12 +102,6 @@ def area(points: Sequence[tuple[float, float]], x: float, y: float, change: floa
 def _value(points: Sequence[tuple[float, float]], x: float) -> float:
     place = min(max(bisect_right(points, (x, math.inf)) - 1, 0), len(points) - 1)
     return points[place][1]
-
-
-def ordered(readings: Readings, merged: Callable[[Iterable[float]], float]) -> list[tuple[int, float]]:
-    """By time, one a moment; what is no number, or below zero, was not read."""
-    numbers = sorted((at, value) for at, value in readings if math.isfinite(value) and value >= 0)
-    return [(at, merged([value for _, value in same])) for at, same in groupby(numbers, key=itemgetter(0))]
 
 
 def changes_of(power: Readings) -> list[tuple[int, float]]:
