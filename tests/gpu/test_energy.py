@@ -77,7 +77,7 @@ class TestCounter:
         reads = [
             (t, 1e6 + 300 * (t // (20 * MS)) * 0.02) for n in range(60) for t in (n * 40 * MS - MS, n * 40 * MS + MS)
         ]
-        found = by_counter(reads, 100 * MS, 1500 * MS)
+        found = by_counter(reads, 121 * MS, 1479 * MS)
         assert found.watts == pytest.approx(300, rel=0.002)
         assert found.error < 0.001 * found.value
 

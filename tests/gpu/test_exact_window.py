@@ -45,6 +45,7 @@ class TestTruth:
         # A prefill that no reading saw, in the very step of the counter in which the window begins, is not to be known.
         assert off[int(0.97 * len(off))] <= LIMITS[length]
         assert off[-1] <= 1.3 * LIMITS[length]
+        assert all(one.error <= min(0.05, max(0.003, 0.02 / length)) * one.value for one, _ in known)
         assert all("too short" in one.reason for one, _ in found if isinstance(one, NoEnergy))
 
     def test_the_uncertainty_covers_the_error(self, kind, generation, length):
