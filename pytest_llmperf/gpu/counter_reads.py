@@ -158,7 +158,7 @@ def _period(steps: Sequence[int], about: float | None) -> float:
     gaps = [b - a for a, b in pairwise(steps)]
     unit = about or min(gaps)
     # A gap that is no multiple is not of the rhythm: the steps moved there.
-    whole = [gap for gap in gaps if abs(gap / unit - round(gap / unit)) < _OFF_BEAT] or gaps
+    whole = [gap for gap in gaps if gap > unit / 2 and abs(gap / unit - round(gap / unit)) < _OFF_BEAT] or gaps
     return sum(whole) / sum(max(1, round(gap / unit)) for gap in whole)
 
 
