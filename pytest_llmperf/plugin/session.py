@@ -272,7 +272,7 @@ class LlmperfSession:
             )
         return self._sampler(boards)
 
-    def _sampler(self, boards: Sequence[Board] | None = None) -> BoardWatch:
+    def _sampler(self, boards: Sequence[Board] | None = None) -> BoardWatch | SimulatedWatch:
         uuids = tuple(board.uuid for board in (self.boards if boards is None else boards))
         if self._board_watch is None or self._board_watch.uuids != uuids:
             self._close_watch()
