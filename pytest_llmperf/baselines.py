@@ -60,6 +60,7 @@ class Identity(_Strict):
         power_limit_w: Per GPU; ``None`` for a CPU.
         simulated: Made up or measured.
         clock_mhz: The locked SM clock; ``None`` when it was not locked.
+        memory_clock_mhz: The locked memory clock; likewise.
         model: The model's name.
         model_digest: Of its config.
         dtype: Of the computation.
@@ -75,6 +76,7 @@ class Identity(_Strict):
     power_limit_w: float | None
     simulated: bool
     clock_mhz: int | None
+    memory_clock_mhz: int | None = None
     model: str
     model_digest: str | None
     dtype: str
@@ -156,6 +158,8 @@ def _readable(text: str) -> str:
 def baseline_path(root: Path, identity: Identity, test: str) -> Path:
     """Where a test's baseline lies: ``<root>/<hardware>/<model>@<clock>/<suite>/<test>.json``.
 
+    The clock is that of the SMs, and that of the memory where it was locked.
+
     Args:
         root: The folder of all baselines.
         identity: What the baseline holds for.
@@ -167,6 +171,8 @@ def baseline_path(root: Path, identity: Identity, test: str) -> Path:
     if identity.device_count > 1:
         hardware += f"-x{identity.device_count}"
     clock = "unlocked" if identity.clock_mhz is None else f"{identity.clock_mhz}mhz"
+    if identity.memory_clock_mhz is not None:
+        clock += f"-memory{identity.memory_clock_mhz}mhz"
     return root / hardware / f"{_readable(identity.model)}@{clock}" / _within_suite(test)
 
 

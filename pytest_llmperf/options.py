@@ -76,10 +76,17 @@ def add_options(parser: pytest.Parser) -> None:
         help="lock the SM clock of every GPU in use at MHZ (the nearest they support)",
     )
     group.addoption(
+        "--gpu-memory-clock",
+        metavar="MHZ",
+        type=int,
+        default=None,
+        help="lock the memory clock likewise, alone or beside --gpu-clock; not every board can",
+    )
+    group.addoption(
         "--gpu-clock-mode",
         choices=("lock", "expect"),
         default="lock",
-        help="lock: set the clock; expect: only verify one that an administrator locked",
+        help="lock: set the clocks; expect: only verify what an administrator locked",
     )
     group.addoption(
         "--llmperf-save", action="store_true", help=f"store this run as the baseline ({SAVE_LAUNCHES} launches)"
@@ -119,6 +126,7 @@ class SessionOptions:
         engine: ``--llmperf-engine`` as written.
         model: ``--llmperf-model``, or ``None`` for the default of the engine at hand.
         gpu_clock_mhz: ``--gpu-clock``.
+        gpu_memory_clock_mhz: ``--gpu-memory-clock``.
         gpu_clock_mode: ``--gpu-clock-mode``.
         save: Whether to store baselines instead of gating.
         launches: Engine launches per test.
@@ -136,6 +144,7 @@ class SessionOptions:
     engine: str
     model: str | None
     gpu_clock_mhz: int | None
+    gpu_memory_clock_mhz: int | None
     gpu_clock_mode: str
     save: bool
     launches: int
@@ -162,9 +171,10 @@ class SessionOptions:
         for name, value in (("--llmperf-launches", launches), ("--llmperf-repeats", repeats)):
             if value is not None and value < 1:
                 raise OptionError(f"{name} is a whole number of at least 1, not {value}.")
-        clock = config.getoption("--gpu-clock")
-        if clock is not None and clock < 1:
-            raise OptionError(f"--gpu-clock is a frequency in MHz, not {clock}.")
+        clocks = {name: config.getoption(name) for name in ("--gpu-clock", "--gpu-memory-clock")}
+        for name, clock in clocks.items():
+            if clock is not None and clock < 1:
+                raise OptionError(f"{name} is a frequency in MHz, not {clock}.")
         for name in ("--llmperf-engine", "--llmperf-model", "--llmperf-baselines", "--llmperf-report"):
             if config.getoption(name) == "":
                 raise OptionError(f"{name} was given without a value.", remedy=f"Write {name}=VALUE, or leave it out.")
@@ -175,7 +185,8 @@ class SessionOptions:
         return cls(
             engine=config.getoption("--llmperf-engine") or config.getini("llmperf_engine") or "auto",
             model=config.getoption("--llmperf-model") or config.getini("llmperf_model") or None,
-            gpu_clock_mhz=clock,
+            gpu_clock_mhz=clocks["--gpu-clock"],
+            gpu_memory_clock_mhz=clocks["--gpu-memory-clock"],
             gpu_clock_mode=config.getoption("--gpu-clock-mode"),
             save=save,
             launches=launches or (SAVE_LAUNCHES if save else GATE_LAUNCHES),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -102,20 +102,35 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
 
 
 def _clock(launches: Sequence[Launch]) -> dict[str, Any]:
-    """Over all launches: the lowest, the median and the highest clock, and the most throttling."""
+    """Over all launches: the lowest, the median and the highest clock of SMs and memory, and the most throttling."""
     clocks = [launch.clock for launch in launches if launch.clock is not None]
     if not clocks:
-        return {"requested_mhz": None, "locked_mhz": None, "observed_mhz": None, "throttled_fraction": None}
-    seen = [clock.observed_mhz for clock in clocks if clock.observed_mhz is not None]
-    low, middle, high = zip(*seen, strict=True) if seen else ((), (), ())
+        nothing = ("requested_mhz", "locked_mhz", "observed_mhz", "throttled_fraction", "memory_mhz")
+        return dict.fromkeys(nothing)
+    memory = clocks[-1].held.memory
     return {
         "requested_mhz": clocks[-1].held.requested_mhz,
         "locked_mhz": clocks[-1].held.locked_mhz,
-        "observed_mhz": {"min": min(low), "median": statistics.median(middle), "max": max(high)} if seen else None,
+        "observed_mhz": _observed(clock.observed_mhz for clock in clocks),
         "throttled_fraction": max(
             (clock.throttled_fraction for clock in clocks if clock.throttled_fraction is not None), default=None
         ),
+        "memory_mhz": None
+        if memory is None
+        else {
+            "requested": memory.requested_mhz,
+            "locked": memory.locked_mhz,
+            "observed": _observed(clock.observed_memory_mhz for clock in clocks),
+        },
     }
+
+
+def _observed(seen: Iterable[tuple[float, float, float] | None]) -> dict[str, float] | None:
+    known = [values for values in seen if values is not None]
+    if not known:
+        return None
+    low, middle, high = zip(*known, strict=True)
+    return {"min": min(low), "median": statistics.median(middle), "max": max(high)}
 
 
 def _energy(launch: Launch) -> dict[str, Any]:

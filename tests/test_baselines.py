@@ -83,6 +83,10 @@ class TestStored:
         store(tmp_path / "a" / "b.json", before)
         assert load(tmp_path / "a" / "b.json") == before
 
+    def test_one_from_before_memory_clocks_were_held_is_comparable(self, tmp_path):
+        path = written(tmp_path / "x.json", lambda b: b["identity"].pop("memory_clock_mhz"))
+        assert differing(load(path).identity, IDENTITY) == []
+
     def test_a_file_that_is_not_there_is_none(self, tmp_path):
         assert load(tmp_path / "x.json") is None
 
@@ -281,6 +285,8 @@ class TestNames:
         [
             ({}, "nvidia-h200/mistral-7b@unlocked"),
             ({"clock_mhz": 900}, "nvidia-h200/mistral-7b@900mhz"),
+            ({"clock_mhz": 900, "memory_clock_mhz": 2619}, "nvidia-h200/mistral-7b@900mhz-memory2619mhz"),
+            ({"memory_clock_mhz": 2619}, "nvidia-h200/mistral-7b@unlocked-memory2619mhz"),
             ({"device_count": 4}, "nvidia-h200-x4/mistral-7b@unlocked"),
             ({"simulated": True}, "simulated-nvidia-h200/mistral-7b@unlocked"),
             ({"model": "meta-llama/Llama-3.1-8B"}, "nvidia-h200/meta-llama-llama-3.1-8b@unlocked"),
@@ -302,6 +308,7 @@ class TestIdentity:
             ("power_limit_w", 350.0),
             ("simulated", True),
             ("clock_mhz", 900),
+            ("memory_clock_mhz", 2619),
             ("model", "tiny-llama"),
             ("model_digest", "ffffffffffff"),
             ("dtype", "float16"),

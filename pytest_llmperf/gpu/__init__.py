@@ -282,8 +282,12 @@ class Device(Protocol):
         """Who computes on it."""
         ...
 
-    def supported_sm_clocks_mhz(self) -> Reading[tuple[int, ...]]:
-        """SM clocks in MHz that it can be locked at, ascending."""
+    def supported_sm_clocks_mhz(self, memory_clock_mhz: int | None = None) -> Reading[tuple[int, ...]]:
+        """SM clocks in MHz that it can be locked at, ascending.
+
+        Args:
+            memory_clock_mhz: The memory clock that they go with; ``None`` for the highest.
+        """
         ...
 
     def supported_memory_clocks_mhz(self) -> Reading[tuple[int, ...]]:

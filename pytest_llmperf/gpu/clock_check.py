@@ -1,6 +1,6 @@
 """Whether a clock was held while something was measured: a pure judgement of samples.
 
-That the driver accepted a lock says nothing: power and heat go before it. So the SM clock is sampled during every
+That the driver accepted a lock says nothing: power and heat go before it. So the clocks are sampled during every
 measurement, and the board's own throttle times are read before and after: these see what happened between two samples.
 """
 
@@ -28,6 +28,10 @@ _THROTTLING = {
 }
 
 
+#: Clocks are told in whole MHz.
+_MEMORY_ROUNDING_MHZ = 1
+
+
 @dataclass(frozen=True)
 class ClockSample:
     """One look at a board's clock.
@@ -36,11 +40,13 @@ class ClockSample:
         at_ns: When, in monotonic nanoseconds.
         sm_mhz: The SM clock in MHz.
         reasons: Why it was what it was, as :meth:`pytest_llmperf.gpu.Device.clock_reasons` names them.
+        memory_mhz: The memory clock in MHz; ``None`` where it was not looked at.
     """
 
     at_ns: int
     sm_mhz: Reading[int]
     reasons: Reading[frozenset[str]]
+    memory_mhz: Reading[int] | None = None
 
     @property
     def busy(self) -> bool:
@@ -61,14 +67,16 @@ class ClockVerdict:
         observed_mhz: Minimum, median and maximum while the board was busy, in MHz; ``None`` without such a sample.
         throttled_fraction: The share of the time in which something took away from the clock, 0 to 1: of the busy
             samples or, if that is more, of the time by the board's own account. ``None`` when nothing tells.
-        invalid: Why the measurement is not one at the requested clock.
+        invalid: Why the measurement is not one at the requested clocks.
         warnings: What a reader should know all the same.
+        observed_memory_mhz: As ``observed_mhz``, of the memory clock.
     """
 
     observed_mhz: tuple[int, float, int] | None
     throttled_fraction: float | None
     invalid: str | None = None
     warnings: tuple[str, ...] = ()
+    observed_memory_mhz: tuple[int, float, int] | None = None
 
 
 def verify(
@@ -78,42 +86,70 @@ def verify(
     requested_mhz: int | None,
     *,
     step_mhz: int = 15,
+    memory_mhz: int | None = None,
 ) -> ClockVerdict:
-    """Judge whether one board held its clock.
+    """Judge whether one board held its clocks.
 
     Args:
         samples: Taken while something was measured, in the order of time.
         throttle_before: By cause the nanoseconds of throttling before it.
         throttle_after: The same after it.
-        requested_mhz: The clock it was locked at, or expected at; ``None`` when nobody asked for one: then throttling
-            is normal and a warning.
-        step_mhz: The distance of neighbouring clocks of the board: a difference of one is how it rounds.
+        requested_mhz: The SM clock it was locked at, or expected at; ``None`` when nobody asked for one: then
+            throttling is normal and a warning.
+        step_mhz: The distance of neighbouring SM clocks of the board: a difference of one is how it rounds.
+        memory_mhz: The memory clock it was locked at, or expected at; ``None`` when nobody asked for one. It has few
+            values, far apart, and none of them is another one's rounding.
     """
-    usable = [(sample, sample.sm_mhz) for sample in samples if not isinstance(sample.sm_mhz, Unreadable)]
-    busy = [(sample, mhz) for sample, mhz in usable if sample.busy]
-    clocks = [mhz for _, mhz in busy]
-    observed = (min(clocks), statistics.median(clocks), max(clocks)) if clocks else None
+    sm = [(sample, sample.sm_mhz) for sample in samples]
+    memory = [(sample, sample.memory_mhz) for sample in samples if sample.memory_mhz is not None]
+    clocks, memory_clocks = _while_busy(sm), _while_busy(memory)
+    busy = [sample for sample in samples if sample.busy and not isinstance(sample.sm_mhz, Unreadable)]
     times, unknown = _throttle_times(throttle_before, throttle_after)
-    faults = [_useless(samples, len(usable), len(busy)), _throttled([sample for sample, _ in busy], times)]
+    found = _faults(_useless(sm), _throttled(busy, times))
+    invalid = []
     if requested_mhz is not None:
-        faults.append(_elsewhere(clocks, requested_mhz, step_mhz))
-    found = [fault for fault in faults if fault is not None]
-    fraction = _fraction(samples, [sample for sample, _ in busy], times)
-    if requested_mhz is None or not found:
-        return ClockVerdict(observed, fraction, None, (*found, *unknown))
-    invalid = f"that the SM clock was held at {requested_mhz} MHz is refuted or unproven: {'; '.join(found)}"
-    return ClockVerdict(observed, fraction, invalid, unknown)
+        found += _faults(_elsewhere(clocks, requested_mhz, step_mhz))
+        invalid += _refuted("SM", requested_mhz, found)
+    if memory_mhz is not None:
+        faults = _faults(_useless(memory), _elsewhere(memory_clocks, memory_mhz, _MEMORY_ROUNDING_MHZ))
+        invalid += _refuted("memory", memory_mhz, faults)
+    return ClockVerdict(
+        _range(clocks),
+        _fraction(samples, busy, times),
+        "; ".join(invalid) or None,
+        unknown if requested_mhz is not None else (*found, *unknown),
+        _range(memory_clocks),
+    )
 
 
-def _useless(samples: Sequence[ClockSample], usable: int, busy: int) -> str | None:
-    """Why the samples say nothing, when they do not."""
-    if not samples:
+def _while_busy(seen: Sequence[tuple[ClockSample, Reading[int]]]) -> list[int]:
+    return [mhz for sample, mhz in seen if sample.busy and not isinstance(mhz, Unreadable)]
+
+
+def _range(clocks: Sequence[int]) -> tuple[int, float, int] | None:
+    return (min(clocks), statistics.median(clocks), max(clocks)) if clocks else None
+
+
+def _faults(*found: str | None) -> list[str]:
+    return [fault for fault in found if fault is not None]
+
+
+def _refuted(name: str, mhz: int, faults: Sequence[str]) -> list[str]:
+    if not faults:
+        return []
+    return [f"that the {name} clock was held at {mhz} MHz is refuted or unproven: {'; '.join(faults)}"]
+
+
+def _useless(seen: Sequence[tuple[ClockSample, Reading[int]]]) -> str | None:
+    """Why the samples of a clock say nothing, when they do not."""
+    if not seen:
         return "no sample of it was taken"
+    usable = [sample for sample, mhz in seen if not isinstance(mhz, Unreadable)]
     if not usable:
-        why = next(sample.sm_mhz.reason for sample in samples if isinstance(sample.sm_mhz, Unreadable))
-        return f"none of {len(samples)} samples could be read ({why})"
-    if not busy:
-        return f"the board was idle in all of {usable} samples, and an idle board shows any clock"
+        why = next(mhz.reason for _, mhz in seen if isinstance(mhz, Unreadable))
+        return f"none of {len(seen)} samples could be read ({why})"
+    if not any(sample.busy for sample in usable):
+        return f"the board was idle in all of {len(usable)} samples, and an idle board shows any clock"
     return None
 
 

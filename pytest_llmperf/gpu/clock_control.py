@@ -15,7 +15,7 @@ from typing import Protocol
 from pytest_llmperf.errors import GpuError, GpuPermissionError
 from pytest_llmperf.gpu import Device
 
-__all__ = ["BoardId", "Clock", "ClockControl", "DeviceControl", "SudoControl", "undo_command"]
+__all__ = ["BoardId", "Clock", "ClockControl", "DeviceControl", "SudoControl", "lock_command", "undo_command"]
 
 _TIMEOUT_S = 30
 
@@ -48,15 +48,18 @@ class Clock:
     """What to lock.
 
     Attributes:
-        sm_mhz: The SM clock in MHz.
+        sm_mhz: The SM clock in MHz; ``None`` leaves it alone.
         memory_mhz: The memory clock in MHz; ``None`` leaves it alone.
     """
 
-    sm_mhz: int
+    sm_mhz: int | None
     memory_mhz: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.sm_mhz} MHz" + (f" (memory {self.memory_mhz} MHz)" if self.memory_mhz is not None else "")
+        memory = f"memory {self.memory_mhz} MHz"
+        if self.sm_mhz is None:
+            return memory
+        return f"{self.sm_mhz} MHz" + (f" ({memory})" if self.memory_mhz is not None else "")
 
 
 class ClockControl(Protocol):
@@ -73,7 +76,7 @@ class ClockControl(Protocol):
         Raises:
             GpuPermissionError: this user may not.
             GpuError: the driver refused. Either way nothing of the board is locked then that was not before, and
-                its SM clock is free where the memory clock was what was refused.
+                an SM clock that was to be locked is free where the memory clock was what was refused.
         """
         ...
 
@@ -91,12 +94,16 @@ class ClockControl(Protocol):
         ...
 
 
-def undo_command(board: BoardId, *, memory: bool = False) -> str:
+def lock_command(board: BoardId, clock: Clock) -> str:
+    """What an administrator types to lock a board."""
+    options = (("-lgc", clock.sm_mhz), ("-lmc", clock.memory_mhz))
+    return "; ".join(f"sudo nvidia-smi -i {board.index} {o} {mhz},{mhz}" for o, mhz in options if mhz is not None)
+
+
+def undo_command(board: BoardId, *, sm: bool = True, memory: bool = False) -> str:
     """What a user types to undo a lock."""
-    commands = [f"sudo nvidia-smi -i {board.index} -rgc"]
-    if memory:
-        commands.append(f"sudo nvidia-smi -i {board.index} -rmc")
-    return "; ".join(commands)
+    options = (("-rgc", sm), ("-rmc", memory))
+    return "; ".join(f"sudo nvidia-smi -i {board.index} {option}" for option, locked in options if locked)
 
 
 class DeviceControl:
@@ -114,13 +121,15 @@ class DeviceControl:
     def lock(self, board: BoardId, clock: Clock) -> None:
         """Lock a board, or change what it is locked at."""
         device = self._devices[board.uuid]
-        device.lock_sm_clock(clock.sm_mhz)
+        if clock.sm_mhz is not None:
+            device.lock_sm_clock(clock.sm_mhz)
         if clock.memory_mhz is not None:
             try:
                 device.lock_memory_clock(clock.memory_mhz)
-            except GpuError:
-                device.unlock_sm_clock()
-                raise
+            except GpuError as error:
+                if clock.sm_mhz is not None:
+                    device.unlock_sm_clock()
+                raise _no_memory_clock(board, clock.memory_mhz, error) from None
 
     def unlock(self, board: BoardId, *, sm: bool = True, memory: bool = False) -> None:
         """Let the clocks of a board run free."""
@@ -143,13 +152,15 @@ class SudoControl:
     def lock(self, board: BoardId, clock: Clock) -> None:
         """Lock a board, or change what it is locked at."""
         self._check()
-        self._smi(board, "-lgc", f"{clock.sm_mhz},{clock.sm_mhz}")
+        if clock.sm_mhz is not None:
+            self._smi(board, "-lgc", f"{clock.sm_mhz},{clock.sm_mhz}")
         if clock.memory_mhz is not None:
             try:
                 self._smi(board, "-lmc", f"{clock.memory_mhz},{clock.memory_mhz}")
-            except GpuError:
-                self._smi(board, "-rgc")
-                raise
+            except GpuError as error:
+                if clock.sm_mhz is not None:
+                    self._smi(board, "-rgc")
+                raise _no_memory_clock(board, clock.memory_mhz, error) from None
 
     def unlock(self, board: BoardId, *, sm: bool = True, memory: bool = False) -> None:
         """Let the clocks of a board run free."""
@@ -175,6 +186,16 @@ class SudoControl:
         if done.returncode != 0 or "treating as warning" in done.stdout.lower():
             denied = "password" in done.stderr.lower() or "permission" in (done.stdout + done.stderr).lower()
             raise (GpuPermissionError if denied else GpuError)(f"`{' '.join(command)}` failed: {_words(done)}.")
+
+
+def _no_memory_clock(board: BoardId, mhz: int, error: GpuError) -> GpuError:
+    """Why a board does not lock its memory clock, which is not even possible on all of them."""
+    if isinstance(error, GpuPermissionError):
+        return error
+    return GpuError(
+        f"{board} cannot hold its memory clock at {mhz} MHz. {error.problem}",
+        remedy="Boards before Ampere cannot at all: leave --gpu-memory-clock out.",
+    )
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

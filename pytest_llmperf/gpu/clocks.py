@@ -1,4 +1,4 @@
-"""Holding the SM clock of all boards in use, and giving it back whatever happens.
+"""Holding the SM and memory clocks of all boards in use, and giving them back whatever happens.
 
 A board that runs as fast as heat and power allow gives other figures at noon than at night. Locked at a clock that it
 can always hold, it gives the same. But a lock belongs to the board, not to the process: it stays after the process has
@@ -18,23 +18,30 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import sys
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from pytest_llmperf.errors import GpuError, GpuPermissionError
-from pytest_llmperf.gpu import Device, Unreadable
+from pytest_llmperf.gpu import Device, Reading, Unreadable
+from pytest_llmperf.gpu.board_lock import BoardsLock, not_permitted
 from pytest_llmperf.gpu.clock_control import BoardId, Clock, ClockControl, DeviceControl, SudoControl
 from pytest_llmperf.gpu.interrupts import as_interrupts, uninterrupted
-from pytest_llmperf.gpu.keeper import Keeper
-from pytest_llmperf.gpu.lock_record import LockRecord, RecordFolder
-from pytest_llmperf.gpu.recovery import release_recorded, still_locked, unlock_all
+from pytest_llmperf.gpu.lock_record import RecordFolder
 
-__all__ = ["ClockHolder", "ClockLock", "ExpectedClock", "HeldClock", "clock_step", "common_clocks", "snap"]
+__all__ = [
+    "ClockHolder",
+    "ClockLock",
+    "ExpectedClock",
+    "HeldClock",
+    "SnappedClock",
+    "clock_step",
+    "common_clocks",
+    "common_memory_clocks",
+    "snap",
+]
 
 
 def snap(mhz: int, supported: Sequence[int]) -> int:
@@ -48,7 +55,10 @@ def snap(mhz: int, supported: Sequence[int]) -> int:
         GpuError: there is none.
     """
     if not supported:
-        raise GpuError("There is no clock that all boards in use can be locked at.", remedy="Leave --gpu-clock out.")
+        raise GpuError(
+            "There is no clock that all boards in use can be locked at.",
+            remedy="Leave --gpu-clock and --gpu-memory-clock out.",
+        )
     return min(supported, key=lambda clock: (abs(clock - mhz), clock))
 
 
@@ -57,15 +67,31 @@ def clock_step(mhz: int, supported: Sequence[int]) -> int:
     return min((abs(clock - mhz) for clock in supported if clock != mhz), default=0)
 
 
-def common_clocks(devices: Sequence[Device]) -> tuple[int, ...]:
+def common_clocks(devices: Sequence[Device], memory_mhz: int | None = None) -> tuple[int, ...]:
     """SM clocks in MHz that all these boards can be locked at, ascending.
+
+    Args:
+        devices: The boards.
+        memory_mhz: The memory clock that they go with; ``None`` for the highest.
 
     Raises:
         GpuError: one does not say which it supports.
     """
+    return _common(devices, [device.supported_sm_clocks_mhz(memory_mhz) for device in devices])
+
+
+def common_memory_clocks(devices: Sequence[Device]) -> tuple[int, ...]:
+    """Memory clocks in MHz that all these boards can be locked at, ascending.
+
+    Raises:
+        GpuError: one does not say which it supports.
+    """
+    return _common(devices, [device.supported_memory_clocks_mhz() for device in devices])
+
+
+def _common(devices: Sequence[Device], supported: Sequence[Reading[tuple[int, ...]]]) -> tuple[int, ...]:
     found = []
-    for device in devices:
-        clocks = device.supported_sm_clocks_mhz()
+    for device, clocks in zip(devices, supported, strict=True):
         if isinstance(clocks, Unreadable):
             raise GpuError(f"GPU {device.board.index} ({device.board.name}) does not say its clocks: {clocks.reason}.")
         found.append(set(clocks))
@@ -73,31 +99,73 @@ def common_clocks(devices: Sequence[Device]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class HeldClock:
-    """A clock that was asked for, and what became of it.
+class SnappedClock:
+    """A clock that was asked for, and the one that the boards can do.
 
     Attributes:
         requested_mhz: As asked for, in MHz.
         locked_mhz: The nearest that all boards in use support, in MHz.
         step_mhz: The distance to the next one they support, in MHz.
-        expected: Whether somebody else has to have locked it.
     """
 
     requested_mhz: int
     locked_mhz: int
     step_mhz: int
-    expected: bool
+
+    @classmethod
+    def nearest(cls, mhz: int, supported: Sequence[int]) -> SnappedClock:
+        """To the one asked for.
+
+        Raises:
+            GpuError: none is supported.
+        """
+        found = snap(mhz, supported)
+        return cls(mhz, found, clock_step(found, supported))
+
+
+@dataclass(frozen=True)
+class HeldClock:
+    """The clocks that were asked for, and what became of them.
+
+    Attributes:
+        sm: The SM clock; ``None`` when it runs free.
+        memory: The memory clock; ``None`` when it runs free.
+        expected: Whether somebody else has to have locked them.
+    """
+
+    sm: SnappedClock | None
+    memory: SnappedClock | None = None
+    expected: bool = False
+
+    @property
+    def requested_mhz(self) -> int | None:
+        """The SM clock as asked for, in MHz."""
+        return None if self.sm is None else self.sm.requested_mhz
+
+    @property
+    def locked_mhz(self) -> int | None:
+        """The SM clock that the boards are held at, in MHz."""
+        return None if self.sm is None else self.sm.locked_mhz
+
+    @property
+    def memory_mhz(self) -> int | None:
+        """The memory clock that the boards are held at, in MHz."""
+        return None if self.memory is None else self.memory.locked_mhz
 
     def __str__(self) -> str:
         what = "expected, as locked by an administrator" if self.expected else "locked"
-        asked = f" ({self.requested_mhz} MHz asked for)" if self.requested_mhz != self.locked_mhz else ""
-        return f"{self.locked_mhz} MHz {what}{asked}"
+        parts = []
+        for name, clock in (("", self.sm), ("memory ", self.memory)):
+            if clock is not None:
+                asked = f" ({clock.requested_mhz} MHz asked for)" if clock.requested_mhz != clock.locked_mhz else ""
+                parts.append(f"{name}{clock.locked_mhz} MHz {what}{asked}")
+        return ", ".join(parts)
 
 
 class ClockHolder(Protocol):
     """Holds the clock of the boards in use for a block: a lock, or the expectation that somebody else has locked."""
 
-    def hold(self, sm_mhz: int, memory_mhz: int | None = None) -> AbstractContextManager[None]:
+    def hold(self, sm_mhz: int | None, memory_mhz: int | None = None) -> AbstractContextManager[None]:
         """At this clock within the block, and at the former one after it."""
         ...
 
@@ -106,7 +174,7 @@ class ExpectedClock:
     """Sets nothing: an administrator has locked the clock, and every measurement verifies that it is held."""
 
     @contextmanager
-    def hold(self, sm_mhz: int, memory_mhz: int | None = None) -> Iterator[None]:  # noqa: ARG002  # the contract's names
+    def hold(self, sm_mhz: int | None, memory_mhz: int | None = None) -> Iterator[None]:  # noqa: ARG002  # the contract's names
         """Nothing is done, nor undone."""
         yield
 
@@ -120,6 +188,8 @@ class ClockLock:
             then through ``sudo``, unless told otherwise.
         folder: Where the lock is recorded; ``None`` for the usual place.
         guarded: Whether to record the lock and to have it watched: not for simulated boards.
+        within: The process that started this one and may hold the boards for both, and its clock: then that lock is
+            changed and put back, and never undone from here.
     """
 
     def __init__(
@@ -129,14 +199,16 @@ class ClockLock:
         controls: Sequence[ClockControl] | None = None,
         folder: Path | None = None,
         guarded: bool = True,
+        within: tuple[int, Clock] | None = None,
     ) -> None:
         self._boards = tuple(BoardId.of(device) for device in devices)
         default = (DeviceControl({device.board.uuid: device for device in devices}), SudoControl())
         self._controls = tuple(controls) if controls is not None else default
         self._folder = folder
         self._guarded = guarded
+        self._within = within
         self._held: list[Clock] = []
-        self._lock: _Lock | None = None
+        self._lock: BoardsLock | None = None
         self._pid = os.getpid()
 
     @property
@@ -145,12 +217,12 @@ class ClockLock:
         return self._held[-1] if self._held else None
 
     @contextmanager
-    def hold(self, sm_mhz: int, memory_mhz: int | None = None) -> Iterator[None]:
+    def hold(self, sm_mhz: int | None, memory_mhz: int | None = None) -> Iterator[None]:
         """Hold a clock within the block, and the former one, or none, after it.
 
         Args:
-            sm_mhz: One that all boards support, in MHz.
-            memory_mhz: The same for the memory clock; ``None`` leaves it alone.
+            sm_mhz: One that all boards support, in MHz; ``None`` lets it run free.
+            memory_mhz: The same for the memory clock.
 
         Raises:
             GpuPermissionError: this user may lock in none of the ways there are; the message names them.
@@ -195,138 +267,19 @@ class ClockLock:
         if lock is not None:
             lock.release()
 
-    def _locked(self, clock: Clock) -> _Lock:
+    def _locked(self, clock: Clock) -> BoardsLock:
         records = RecordFolder(self._folder) if self._guarded else None
+        locks = [BoardsLock(control, self._boards, records) for control in self._controls]
+        lent = next((lock for lock in locks if self._within is not None and lock.borrow(*self._within)), None)
+        if lent is not None:
+            lent.change(clock)
+            return lent
         refusals = []
-        for control in self._controls:
-            lock = _Lock(control, self._boards, records)
+        for lock in locks:
             try:
                 lock.make(clock)
             except GpuPermissionError as error:
                 refusals.append(error.problem)
             else:
                 return lock
-        raise _not_permitted(self._boards, clock, refusals)
-
-
-class _Lock:
-    """One lock, from the first board's to the last board's release, through one control."""
-
-    def __init__(self, control: ClockControl, boards: tuple[BoardId, ...], records: RecordFolder | None) -> None:
-        self._control = control
-        self._boards = boards
-        self._records = records
-        self._clock = Clock(0)
-        self._record = LockRecord.mine((), self._clock, control.name)
-        self._keeper: Keeper | None = None
-
-    def make(self, clock: Clock) -> None:
-        """Lock all boards or none."""
-        self._clock = clock
-        self._record = LockRecord.mine(self._boards, clock, self._control.name)
-        with _exclusive(self._records):
-            locked: list[BoardId] = []
-            if self._records is not None:
-                _make_way(self._records, self._record)
-            try:
-                if self._records is not None:
-                    self._records.write(self._record)
-                    self._keeper = Keeper(self._records.folder)
-                for board in self._boards:
-                    self._control.lock(board, clock)
-                    locked.append(board)
-            except BaseException:
-                self._undo(locked)
-                raise
-
-    def change(self, clock: Clock) -> None:
-        """Hold another clock: all boards or none."""
-        before = self._clock
-        # Until all boards have changed, the memory clock of some may be locked.
-        memory = before.memory_mhz if clock.memory_mhz is None else clock.memory_mhz
-        with _exclusive(self._records):
-            self._write(Clock(clock.sm_mhz, memory))
-            touched: list[BoardId] = []
-            try:
-                for board in self._boards:
-                    touched.append(board)
-                    self._move(board, before, clock)
-            except BaseException:
-                for board in touched:
-                    self._move(board, clock, before)
-                self._write(before)
-                raise
-            self._clock = clock
-            self._write(clock)
-
-    def release(self) -> None:
-        """Unlock every board, each once, and shout when one refuses."""
-        with _exclusive(self._records):
-            self._undo(self._boards)
-
-    def _move(self, board: BoardId, before: Clock, after: Clock) -> None:
-        self._control.lock(board, after)
-        if before.memory_mhz is not None and after.memory_mhz is None:
-            self._control.unlock(board, sm=False, memory=True)
-
-    def _write(self, clock: Clock) -> None:
-        self._record = self._record.at(clock)
-        if self._records is not None:
-            self._records.write(self._record)
-
-    def _undo(self, boards: Sequence[BoardId]) -> None:
-        refused = unlock_all(self._control, replace(self._record, boards=tuple(boards)))
-        if self._records is not None and refused:
-            with suppress(GpuError):  # the record as it was is as good: it is stale when we have ended
-                self._records.write(self._record.left(refused))
-        elif self._records is not None:
-            self._records.remove(self._record)
-        if self._keeper is not None:
-            self._keeper.dismiss()
-        if refused:
-            _shout(still_locked(self._record, refused))
-
-
-def _make_way(records: RecordFolder, wanted: LockRecord) -> None:
-    """Undo stale locks of others, and refuse to touch boards that a living process holds.
-
-    Raises:
-        GpuError: one does.
-    """
-    for record in records.all():
-        if record.stale:
-            _warn(str(release_recorded(records, record)))
-        elif {board.uuid for board in record.boards} & {board.uuid for board in wanted.boards}:
-            remedy = f"Wait until it has ended, or end it with: kill {record.owner.pid}"
-            if record.owner == wanted.owner:
-                remedy = "That is this very process: nest the blocks of one ClockLock."
-            problem = f"The clock cannot be locked at {wanted.clock}: {record}, which still runs."
-            raise GpuError(problem, remedy=remedy)
-
-
-def _not_permitted(boards: Sequence[BoardId], clock: Clock, refusals: Sequence[str]) -> GpuPermissionError:
-    commands = "; ".join(f"sudo nvidia-smi -i {b.index} -lgc {clock.sm_mhz},{clock.sm_mhz}" for b in boards)
-    return GpuPermissionError(
-        f"This user may not lock the clock at {clock}. {' '.join(refusals)}",
-        remedy="Three ways out: run as root or with the capability CAP_SYS_ADMIN; or allow `sudo -n nvidia-smi`, which "
-        "asks no password, by a line such as `USER ALL=(root) NOPASSWD: /usr/bin/nvidia-smi` in /etc/sudoers.d/; or "
-        f"have an administrator lock it ({commands}) and run with --gpu-clock-mode expect.",
-    )
-
-
-def _shout(text: str) -> None:
-    print(f"llmperf: {text}", file=sys.stderr, flush=True)
-    _warn(text)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"llmperf: {text}", stacklevel=2)
-
-
-@contextmanager
-def _exclusive(records: RecordFolder | None) -> Iterator[None]:
-    if records is None:
-        yield
-        return
-    with records.exclusive():
-        yield
+        raise not_permitted(self._boards, clock, refusals)

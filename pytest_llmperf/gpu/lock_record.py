@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -199,7 +199,7 @@ def _parsed(path: Path) -> LockRecord | None:
             owner=Owner(int(data["owner"]["pid"]), int(data["owner"]["started"])),
             boot=str(data["boot"]),
             boards=tuple(BoardId(int(b["index"]), str(b["uuid"]), str(b["name"])) for b in data["boards"]),
-            clock=Clock(int(data["clock"]["sm_mhz"]), _number(data["clock"]["memory_mhz"])),
+            clock=_clock(data["clock"]),
             control=str(data["control"]),
             left_over=bool(data["left_over"]),
             token=str(data["token"]),
@@ -208,5 +208,8 @@ def _parsed(path: Path) -> LockRecord | None:
         return None
 
 
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+def _clock(data: Mapping[str, object]) -> Clock:
+    sm, memory = (value if isinstance(value, int) else None for value in (data["sm_mhz"], data["memory_mhz"]))
+    if sm is None and memory is None:
+        raise ValueError("nothing is locked")
+    return Clock(sm, memory)

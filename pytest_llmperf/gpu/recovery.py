@@ -35,9 +35,8 @@ class Recovered:
 
 def still_locked(record: LockRecord, refused: Mapping[BoardId, str]) -> str:
     """What to shout when a lock could not be undone: which boards, why, and the commands that undo it."""
-    memory = record.clock.memory_mhz is not None
     boards = ", ".join(map(str, refused))
-    commands = "; ".join(undo_command(board, memory=memory) for board in refused)
+    commands = "; ".join(undo_command(board, **_locked(record)) for board in refused)
     whys = " ".join(dict.fromkeys(refused.values()))
     return f"STILL LOCKED at {record.clock}: {boards}. {whys} Undo it with: {commands}"
 
@@ -51,10 +50,15 @@ def unlock_all(control: ClockControl, record: LockRecord) -> dict[BoardId, str]:
     refused = {}
     for board in record.boards:
         try:
-            control.unlock(board, memory=record.clock.memory_mhz is not None)
+            control.unlock(board, **_locked(record))
         except GpuError as error:
             refused[board] = str(error)
     return refused
+
+
+def _locked(record: LockRecord) -> dict[str, bool]:
+    """Which clocks of its boards a record says are locked."""
+    return {"sm": record.clock.sm_mhz is not None, "memory": record.clock.memory_mhz is not None}
 
 
 def release_recorded(records: RecordFolder, record: LockRecord) -> Recovered:

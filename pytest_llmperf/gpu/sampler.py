@@ -34,7 +34,7 @@ REASONS = (
     "gpu_idle", "applications_clocks", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
     "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clocks", "board_limit", "reliability", "thermal",
 )  # fmt: skip
-#: Slow quantities (temperature, memory, utilisation) are this many rounds apart.
+#: Slow quantities (temperature, memory, its clock, utilisation) are this many rounds apart.
 _SLOW_EVERY = 20
 #: As long as a round may take, ns.
 _ROUND_NS = 2_000_000
@@ -53,6 +53,7 @@ class BoardSamples:
         at_ns: When power, clock and reasons were read.
         power_w: Instantaneous power.
         sm_clock_mhz: SM clock.
+        memory_clock_mhz: Memory clock; :data:`NOTHING` in most rounds unless it has to be seen to hold.
         reasons: Clock reasons as bits of :data:`REASONS`; -1 where they were not read.
         counter_at_ns: When the energy counter was read (middle of the read).
         counter_j: Its value.
@@ -71,6 +72,7 @@ class BoardSamples:
     at_ns: array[int] = field(default_factory=lambda: array("q"))
     power_w: array[float] = field(default_factory=lambda: array("d"))
     sm_clock_mhz: array[float] = field(default_factory=lambda: array("d"))
+    memory_clock_mhz: array[float] = field(default_factory=lambda: array("d"))
     reasons: array[int] = field(default_factory=lambda: array("q"))
     counter_at_ns: array[int] = field(default_factory=lambda: array("q"))
     counter_j: array[float] = field(default_factory=lambda: array("d"))
@@ -103,8 +105,9 @@ class BoardSamples:
 class _Board:
     """One board while it is sampled."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, memory_clock: bool) -> None:
         self._device = device
+        self._memory_clock = memory_clock
         self.samples = BoardSamples(device.board.uuid)
         self._reads = CounterReads(time.monotonic_ns())
         self._throttled: Mapping[str, Reading[int]] = {}
@@ -124,8 +127,11 @@ class _Board:
         samples.at_ns.append(time.monotonic_ns())
         samples.power_w.append(samples.number("power", device.power_w()))
         samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
+        slow = round_number % _SLOW_EVERY == 0
+        memory = samples.number("memory_clock", device.memory_clock_mhz()) if slow or self._memory_clock else NOTHING
+        samples.memory_clock_mhz.append(memory)
         samples.reasons.append(self._reasons(device.clock_reasons()))
-        if round_number % _SLOW_EVERY == 0:
+        if slow:
             self._read_slow()
 
     @property
@@ -195,10 +201,14 @@ class _Board:
 
 @dataclass(frozen=True)
 class Start:
-    """Begin to read these boards, by their UUIDs, every ``interval_s`` seconds."""
+    """Begin to read these boards, by their UUIDs, every ``interval_s`` seconds.
+
+    With ``memory_clock`` the memory clock as often as the SM clock, else seldom.
+    """
 
     uuids: tuple[str, ...]
     interval_s: float
+    memory_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,10 +227,11 @@ class Sampling:
     Args:
         devices: Open boards.
         interval_s: Seconds from round to round; a round that takes longer is followed by the next at once.
+        memory_clock: Whether to read the memory clock in every round.
     """
 
-    def __init__(self, devices: Sequence[Device], interval_s: float) -> None:
-        self._boards = [_Board(device) for device in devices]
+    def __init__(self, devices: Sequence[Device], interval_s: float, *, memory_clock: bool = False) -> None:
+        self._boards = [_Board(device, memory_clock) for device in devices]
         self._interval = round(interval_s * _NS)
         self._round = 0
         self._due = time.monotonic_ns()
@@ -293,7 +304,8 @@ def main(descriptor: int) -> None:
             if missing := [uuid for uuid in order.uuids if uuid not in known]:
                 pipe.send(f"there is no board {missing[0]}")
                 continue
-            sampling = Sampling([nvml.device(known[uuid]) for uuid in order.uuids], order.interval_s)
+            devices = [nvml.device(known[uuid]) for uuid in order.uuids]
+            sampling = Sampling(devices, order.interval_s, memory_clock=order.memory_clock)
             sampling.settle()
             pipe.send("started")
             sampling.run(pipe.poll)

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from pytest_llmperf.errors import GpuError
 from pytest_llmperf.gpu.sampler import BoardSamples, Collect, Peek, Start
 from pytest_llmperf.piped import PipedProcess
 
-__all__ = ["BoardWatch"]
+__all__ = ["BoardWatch", "Watch"]
 
 #: Seconds from one reading to the next.
 INTERVAL_S = 0.01
+
+
+class Watch(Protocol):
+    """Reads the boards in use from one moment to another, again and again. Who made it closes it."""
+
+    async def begin(self) -> None:
+        """Begin to read.
+
+        Raises:
+            LlmperfError: the boards cannot be read.
+        """
+        ...
+
+    async def end(self) -> list[BoardSamples]:
+        """Stop reading; what was read, board by board.
+
+        Raises:
+            LlmperfError: the readings are lost.
+        """
+        ...
 
 
 class BoardWatch:
@@ -20,10 +41,11 @@ class BoardWatch:
     Args:
         uuids: The boards.
         interval_s: Seconds from one reading to the next.
+        memory_clock: Whether the memory clock has to be seen to hold.
     """
 
-    def __init__(self, uuids: Sequence[str], interval_s: float = INTERVAL_S) -> None:
-        self._start = Start(tuple(uuids), interval_s)
+    def __init__(self, uuids: Sequence[str], interval_s: float = INTERVAL_S, *, memory_clock: bool = False) -> None:
+        self._start = Start(tuple(uuids), interval_s, memory_clock)
         self._process: PipedProcess | None = None
 
     @property

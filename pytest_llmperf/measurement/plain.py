@@ -77,9 +77,15 @@ class Measurement:
 
     @property
     def clock(self) -> int | None:
-        """The clock in MHz that the boards were locked at; ``None`` when it ran free."""
+        """The SM clock in MHz that the boards were locked at; ``None`` when it ran free."""
         clock = self.launches[-1].clock
         return None if clock is None else clock.held.locked_mhz
+
+    @property
+    def memory_clock(self) -> int | None:
+        """The memory clock in MHz that the boards were locked at; ``None`` when it ran free."""
+        clock = self.launches[-1].clock
+        return None if clock is None else clock.held.memory_mhz
 
     @property
     def boards(self) -> str | None:
@@ -133,7 +139,14 @@ class Measurement:
         ]
 
 
-def identity_of(info: EngineInfo, digest: str, *, clock_mhz: int | None, power_limit_w: float | None) -> Identity:
+def identity_of(
+    info: EngineInfo,
+    digest: str,
+    *,
+    clock_mhz: int | None,
+    power_limit_w: float | None,
+    memory_clock_mhz: int | None = None,
+) -> Identity:
     """What a baseline of this measurement holds for."""
     return Identity(
         hardware=info.device,
@@ -141,6 +154,7 @@ def identity_of(info: EngineInfo, digest: str, *, clock_mhz: int | None, power_l
         power_limit_w=power_limit_w,
         simulated=info.simulated,
         clock_mhz=clock_mhz,
+        memory_clock_mhz=memory_clock_mhz,
         model=info.model,
         model_digest=info.model_digest,
         dtype=info.dtype,

@@ -47,14 +47,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RECORDER] = recorder = Recorder(config)
     config.pluginmanager.register(recorder, "llmperf-recorder")
     controls_workers = getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
-    if controls_workers and any("llmperf" in str(argument) for argument in config.invocation_params.args):
+    if not controls_workers:
+        return
+    with usage_errors():
         # xdist's workers cannot end a session with exit status 4; so what was asked for is checked before they start.
-        from pytest_llmperf.plugin.session import check_options
+        if any("llmperf" in str(argument) for argument in config.invocation_params.args):
+            from pytest_llmperf.plugin.session import check_options
 
-        with usage_errors():
             check_options(config)
-            if not config.option.collectonly:
-                config.stash[BOARDS].begin()
+        if not config.option.collectonly:
+            config.stash[BOARDS].begin()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -68,18 +70,23 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Set the session up when there is a performance test, and order these by engine."""
-    if not any(uses_llmperf(item) for item in items):
-        return
-    from pytest_llmperf.plugin.session import LlmperfSession
+    """Set the session up when there is a performance test, order these by engine, and hold the clock."""
+    if any(uses_llmperf(item) for item in items):
+        from pytest_llmperf.plugin.session import LlmperfSession
 
-    with usage_errors():
-        session = LlmperfSession(config, config.stash[RECORDER])
-        session.arrange(items)
-    config.stash[SESSION] = session
-    if not config.option.collectonly:
+        with usage_errors():
+            session = LlmperfSession(config, config.stash[RECORDER])
+            session.arrange(items)
+        config.stash[SESSION] = session
+    needs_clock = any(uses_llmperf(item) or "gpu_clock" in getattr(item, "fixturenames", ()) for item in items)
+    if needs_clock and not config.option.collectonly:
         with usage_errors():
             config.stash[BOARDS].begin()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say at which clock, where it is held already: xdist's controller collects nothing."""
+    return config.stash[BOARDS].header()
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:

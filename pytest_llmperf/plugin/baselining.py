@@ -47,7 +47,13 @@ class Gatekeeper:
         limit = None
         if not info.simulated:
             limit = next((b.power_limit_w for b in self.boards if b.name == info.device), None)
-        return identity_of(info, measurement.digest, clock_mhz=measurement.clock, power_limit_w=limit)
+        return identity_of(
+            info,
+            measurement.digest,
+            clock_mhz=measurement.clock,
+            memory_clock_mhz=measurement.memory_clock,
+            power_limit_w=limit,
+        )
 
     def gate(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]

@@ -7,12 +7,15 @@ and removes it.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmperf.errors import OptionError
+from pytest_llmperf.plugin.keys import BOARDS
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -46,12 +50,13 @@ class Recorder:
         self.run_id = inherited["run_id"] if inherited else f"{now:%Y%m%d-%H%M%S}-{os.getpid()}"
         self.folder = Path(inherited["folder"]) if inherited else self._folder()
         self.saved = 0
-        self.peaks: list[dict[str, Any]] = []
+        self._found: dict[str, Any] = {}
         self._records: list[dict[str, Any]] = []
         self._results: Results | None = None
         self._journaling = False
         self._began = False
         self._failure: str | None = None
+        self._alone = False
 
     def _folder(self) -> Path:
         given = self._config.getoption("--llmperf-report")
@@ -59,9 +64,24 @@ class Recorder:
             return self._config.invocation_params.dir / str(given)
         return self._config.rootpath / "reports" / self.run_id
 
-    def for_worker(self) -> dict[str, str]:
+    def for_worker(self) -> dict[str, Any]:
         """What an xdist worker has to know."""
-        return {"run_id": self.run_id, "folder": str(self.folder)}
+        return {"run_id": self.run_id, "folder": str(self.folder), "pid": os.getpid()}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep the other xdist workers of this run from measuring meanwhile; blocks may be nested."""
+        if not self._in_worker or self._alone:
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".measuring.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._alone = True
+            try:
+                yield
+            finally:
+                self._alone = False
 
     def begin(self) -> None:
         """A run with performance tests begins: what an earlier run left in the same folder is not its own."""
@@ -93,6 +113,14 @@ class Recorder:
             for pattern in ("results.json", "report.html", "journal*.jsonl", *traces, "logs/engine-*.log"):
                 for left in self.folder.glob(pattern):
                     left.unlink()
+
+    def note(self, **found: Any) -> None:
+        """Keep what was found out about this machine, for the record's ``environment``.
+
+        It goes through the journal, so that what a worker of xdist found reaches the report as well.
+        """
+        self._found.update(printable(found))
+        self.journal({"environment": found})
 
     def journal(self, record: dict[str, Any]) -> None:
         """Keep a record, final or not, against the death of this process."""
@@ -155,7 +183,10 @@ class Recorder:
         from pytest_llmperf.gpu.nvml import cuda_version, visible_boards
         from pytest_llmperf.machine import environment
 
-        return {**environment(visible_boards(), cuda_version()), "peaks": self.peaks}
+        held = self._config.stash[BOARDS]
+        if held.simulated is not None:
+            return {**environment(held.boards(), None), **self._found}
+        return {**environment(visible_boards(), cuda_version()), **self._found}
 
     def provenance(self) -> dict[str, Any]:
         """What a baseline should remember of the run that made it."""
@@ -171,8 +202,9 @@ class Recorder:
         from pytest_llmperf.errors import ResultsError
         from pytest_llmperf.report.write import assemble, read_journals, write_report
 
-        _, journaled = read_journals(self.folder)
-        self._results = assemble(self._head(), self._records, journaled)
+        journals = read_journals(self.folder)
+        self._found = journals.found
+        self._results = assemble(self._head(), self._records, journals.tests)
         try:
             write_report(self._results, self.folder)
         except ResultsError as error:

@@ -37,7 +37,7 @@ class MoreLaunches(Skipped):
 def run_in_rounds(session: LlmperfSession, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """Run one test once, and report it if it was decided; always handles the item."""
     if session.in_worker:
-        with session.alone():
+        with session.recorder.alone():
             while not _run_once(session, item, nextitem):
                 session.pool.next_launch()
             session.pool.close()

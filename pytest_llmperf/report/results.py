@@ -112,11 +112,19 @@ class Engine(_Model):
 
 
 class ObservedClock(_Model):
-    """SM clock during the measurement, MHz."""
+    """A clock during the measurement, while the board was busy, MHz."""
 
     min: Number
     median: Number
     max: Number
+
+
+class MemoryClock(_Model):
+    """The memory clock that was asked for and the one that was there, MHz."""
+
+    requested: Number
+    locked: Number
+    observed: ObservedClock | None
 
 
 class ClockRecord(_Model):
@@ -126,6 +134,7 @@ class ClockRecord(_Model):
     locked_mhz: Number | None = None
     observed_mhz: ObservedClock | None = None
     throttled_fraction: Number | None = None
+    memory_mhz: MemoryClock | None = Field(default=None, description="null when the memory clock ran free")
 
 
 class BoardEnergy(_Model):

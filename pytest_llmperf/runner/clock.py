@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_llmperf.gpu import Unreadable
+from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clock_check import ClockSample, ClockVerdict, verify
 from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
@@ -20,17 +20,19 @@ _RAMP_NS = 50_000_000
 
 @dataclass(frozen=True)
 class LaunchClock:
-    """The SM clock of all boards during the repeats of a launch.
+    """The clocks of all boards during the repeats of a launch.
 
     Attributes:
         held: What was asked for.
-        observed_mhz: Minimum, median and maximum in MHz while busy; ``None`` without such a sample.
+        observed_mhz: Minimum, median and maximum of the SM clock in MHz while busy; ``None`` without such a sample.
         throttled_fraction: Share of the time in which something took away from it, on the board where it was most.
+        observed_memory_mhz: As ``observed_mhz``, of the memory clock.
     """
 
     held: HeldClock
     observed_mhz: tuple[float, float, float] | None
     throttled_fraction: float | None
+    observed_memory_mhz: tuple[float, float, float] | None = None
 
 
 def judged(launch: Launch, held: HeldClock) -> Launch:
@@ -46,7 +48,12 @@ def judged(launch: Launch, held: HeldClock) -> Launch:
     warnings = dict.fromkeys(warning for verdict in verdicts for warning in verdict.warnings)
     return replace(
         launch,
-        clock=LaunchClock(held, _observed(verdicts), _throttled(verdicts)),
+        clock=LaunchClock(
+            held,
+            _observed(verdict.observed_mhz for verdict in verdicts),
+            _throttled(verdicts),
+            _observed(verdict.observed_memory_mhz for verdict in verdicts),
+        ),
         warnings=(*launch.warnings, *warnings),
         invalid=launch.invalid or invalid,
     )
@@ -55,24 +62,36 @@ def judged(launch: Launch, held: HeldClock) -> Launch:
 def _verdict(samples: BoardSamples, spans: Sequence[tuple[int, int]], held: HeldClock) -> ClockVerdict:
     nothing = dict.fromkeys(samples.throttle_ns, 0)
     seen = list(_within(samples, spans))
-    return verify(seen, nothing, samples.throttle_ns, held.locked_mhz, step_mhz=held.step_mhz)
+    step = 0 if held.sm is None else held.sm.step_mhz
+    return verify(seen, nothing, samples.throttle_ns, held.locked_mhz, step_mhz=step, memory_mhz=held.memory_mhz)
 
 
 def _within(samples: BoardSamples, spans: Sequence[tuple[int, int]]) -> Iterable[ClockSample]:
-    """The looks at the clock while requests were under way."""
-    for at, mhz, bits in zip(samples.at_ns, samples.sm_clock_mhz, samples.reasons, strict=True):
+    """The looks at the clocks while requests were under way."""
+    refused = samples.refused
+    looks = zip(samples.at_ns, samples.sm_clock_mhz, samples.memory_clock_mhz, samples.reasons, strict=True)
+    for at, mhz, memory, bits in looks:
         if any(start + min(_RAMP_NS, (end - start) // 2) <= at <= end for start, end in spans):
-            clock = int(mhz) if mhz == mhz else Unreadable(samples.refused.get("sm_clock", "it was not read"))
+            known = Unreadable(refused.get("clock_reasons", "they were not read"))
             reasons = frozenset(name for bit, name in enumerate(REASONS) if bits >= 0 and bits >> bit & 1)
-            refused = Unreadable(samples.refused.get("clock_reasons", "they were not read"))
-            yield ClockSample(at, clock, reasons if bits >= 0 else refused)
+            seldom = memory != memory and "memory_clock" not in refused
+            yield ClockSample(
+                at,
+                _clock(mhz, refused, "sm_clock"),
+                reasons if bits >= 0 else known,
+                None if seldom else _clock(memory, refused, "memory_clock"),
+            )
 
 
-def _observed(verdicts: Sequence[ClockVerdict]) -> tuple[float, float, float] | None:
-    seen = [verdict.observed_mhz for verdict in verdicts if verdict.observed_mhz is not None]
-    if not seen:
+def _clock(mhz: float, refused: Mapping[str, str], name: str) -> Reading[int]:
+    return int(mhz) if mhz == mhz else Unreadable(refused.get(name, "it was not read"))
+
+
+def _observed(seen: Iterable[tuple[int, float, int] | None]) -> tuple[float, float, float] | None:
+    known = [values for values in seen if values is not None]
+    if not known:
         return None
-    return min(s[0] for s in seen), statistics.median(s[1] for s in seen), max(s[2] for s in seen)
+    return min(s[0] for s in known), statistics.median(s[1] for s in known), max(s[2] for s in known)
 
 
 def _throttled(verdicts: Sequence[ClockVerdict]) -> float | None:

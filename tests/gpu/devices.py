@@ -18,7 +18,7 @@ class FakeDevice:
         self._clocks = clocks
         self.refuses = dict(refuses)
 
-    def supported_sm_clocks_mhz(self):
+    def supported_sm_clocks_mhz(self, memory_clock_mhz=None):
         return Unreadable("supported SM clocks: Not Supported") if self._clocks is None else tuple(self._clocks)
 
     def lock_sm_clock(self, mhz):

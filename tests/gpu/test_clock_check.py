@@ -123,6 +123,59 @@ def test_samples_without_reasons_count_as_busy_and_say_nothing_of_throttling():
     assert verify(samples(900, reasons=Unreadable("reasons: Not Supported")), {}, {}, 1500).invalid
 
 
+class TestMemoryClock:
+    def seen(self, *memory, reasons=LOCKED):
+        return [ClockSample(i * 100_000_000, 1500, reasons, mhz) for i, mhz in enumerate(memory)]
+
+    def test_one_that_was_held(self):
+        verdict = verify(self.seen(2619, None, 2619, None), {}, {}, 1500, memory_mhz=2619)
+        assert verdict.invalid is None
+        assert verdict.observed_memory_mhz == (2619, 2619, 2619)
+        assert verify(self.seen(2618), {}, {}, 1500, memory_mhz=2619).invalid is None  # as whole MHz
+
+    @pytest.mark.parametrize("other", [2604, 3201, 1593])
+    def test_a_single_sample_elsewhere_is_invalid(self, other):
+        verdict = verify(self.seen(2619, 2619, other), {}, {}, 1500, memory_mhz=2619)
+        assert "memory clock was held at 2619 MHz is refuted" in verdict.invalid
+        assert f"1 of 3 samples at {other} MHz" in verdict.invalid
+        assert "SM clock" not in verdict.invalid
+
+    def test_both_clocks_are_named_when_both_were_lost(self):
+        verdict = verify(self.seen(1593), {}, {}, 900, memory_mhz=2619)
+        assert "SM clock was held at 900 MHz" in verdict.invalid
+        assert "memory clock was held at 2619 MHz" in verdict.invalid
+
+    def test_held_alone_it_leaves_the_sm_clock_free(self):
+        verdict = verify(with_reasons(700, {"sw_power_cap"}), {}, {}, None, memory_mhz=2619)
+        assert "no sample" in verdict.invalid
+        assert "power cap" not in verdict.invalid
+        assert "power cap" in verdict.warnings[0]
+        capped = self.seen(2619, reasons=frozenset({"sw_power_cap"}))
+        verdict = verify(capped, {}, {}, None, memory_mhz=2619)
+        assert verdict.invalid is None
+        assert "power cap" in verdict.warnings[0]
+
+    @pytest.mark.parametrize(
+        ("memory", "reasons", "words"),
+        [
+            ([None, None], LOCKED, "no sample"),
+            ([REFUSED], LOCKED, "Not Supported"),
+            ([2619], frozenset({"gpu_idle"}), "idle in all of 1"),
+        ],
+    )
+    def test_silence_is_no_proof(self, memory, reasons, words):
+        seen = self.seen(*memory, reasons=reasons)
+        verdict = verify(seen, {}, {}, None, memory_mhz=2619)
+        assert words in verdict.invalid
+        assert verdict.observed_memory_mhz is None
+        assert "memory" not in (verify(seen + self.seen(1593), {}, {}, 1500).invalid or "")
+
+    def test_one_that_nobody_asked_for_is_observed_and_not_judged(self):
+        verdict = verify(self.seen(1593, 3201), {}, {}, 1500)
+        assert (verdict.invalid, verdict.warnings) == (None, ())
+        assert verdict.observed_memory_mhz == (1593, 2397, 3201)
+
+
 NAMES = st.frozensets(st.sampled_from(["gpu_idle", "applications_clocks", "sw_power_cap", "bit_20"]))
 SAMPLES = st.lists(
     st.builds(

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pytest_llmperf.errors import GpuError, GpuPermissionError
-from pytest_llmperf.gpu.clock_control import BoardId, Clock, SudoControl, undo_command
+from pytest_llmperf.gpu.clock_control import BoardId, Clock, SudoControl, lock_command, undo_command
 from pytest_llmperf.gpu.clocks import ClockLock
 from pytest_llmperf.gpu.lock_record import RecordFolder
 from tests.gpu.devices import NO_PERMISSION, FakeDevice
@@ -66,6 +66,15 @@ def test_the_memory_clock_has_commands_of_its_own(programs):
         "-i 3 -lgc 1500,1500", "-i 3 -lmc 2619,2619", "-i 3 -rmc", "-i 3 -rgc", "-i 3 -rmc",
     ]  # fmt: skip
     assert undo_command(BOARD, memory=True) == "sudo nvidia-smi -i 3 -rgc; sudo nvidia-smi -i 3 -rmc"
+
+
+def test_the_memory_clock_alone(programs):
+    SudoControl().lock(BOARD, Clock(None, 2619))
+    SudoControl().unlock(BOARD, sm=False, memory=True)
+    assert programs.calls("nvidia-smi") == ["-i 3 -lmc 2619,2619", "-i 3 -rmc"]
+    assert lock_command(BOARD, Clock(None, 2619)) == "sudo nvidia-smi -i 3 -lmc 2619,2619"
+    assert lock_command(BOARD, Clock(900)) == "sudo nvidia-smi -i 3 -lgc 900,900"
+    assert undo_command(BOARD, sm=False, memory=True) == "sudo nvidia-smi -i 3 -rmc"
 
 
 def test_a_password_is_never_asked_for(programs):

@@ -90,6 +90,21 @@ class TestLock:
             pass
         assert log == [(0, "lock", 1500), (0, "lock memory", 2619), (0, "unlock memory"), (0, "unlock")]
 
+    def test_the_memory_clock_alone(self, tmp_path):
+        lock, log, _ = lock_on(tmp_path, {}, {})
+        with lock.hold(None, 2619):
+            assert lock.clock == records(tmp_path)[0].clock == Clock(None, 2619)
+        assert log == [(0, "lock memory", 2619), (1, "lock memory", 2619), (0, "unlock memory"), (1, "unlock memory")]
+
+    def test_an_inner_block_that_lets_the_sm_clock_run_free(self, tmp_path):
+        lock, log, _ = lock_on(tmp_path, {})
+        with lock.hold(None, 2619), lock.hold(1500, 2619):
+            assert records(tmp_path)[0].clock == Clock(1500, 2619)
+        assert [entry[1:] for entry in log] == [
+            ("lock memory", 2619), ("lock", 1500), ("lock memory", 2619), ("lock memory", 2619), ("unlock",),
+            ("unlock memory",),
+        ]  # fmt: skip
+
     @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit, GeneratorExit])
     def test_a_block_that_fails_unlocks_once(self, tmp_path, error):
         lock, log, _ = lock_on(tmp_path, {}, {})
@@ -159,7 +174,8 @@ class TestRefusals:
 
     def test_a_refused_memory_clock_leaves_nothing_locked(self, tmp_path):
         lock, log, _ = lock_on(tmp_path, {}, {"lock memory": NOT_SUPPORTED})
-        with pytest.raises(GpuError, match="Not Supported"), lock.hold(1500, 2619):
+        refusal = "GPU 1 .* cannot hold its memory clock at 2619 MHz.*Not Supported.*--gpu-memory-clock"
+        with pytest.raises(GpuError, match=refusal), lock.hold(1500, 2619):
             raise AssertionError
         assert sorted(entry[:2] for entry in log if "unlock" in entry[1]) == [
             (0, "unlock"), (0, "unlock memory"), (1, "unlock"),
@@ -211,7 +227,10 @@ class TestRefusals:
         lock, _, _ = lock_on(tmp_path, {"unlock memory": NOT_SUPPORTED})
         with pytest.warns(UserWarning, match="-rmc"), lock.hold(1500, 2619):
             pass
-        capsys.readouterr()
+        assert "sudo nvidia-smi -i 0 -rgc; sudo nvidia-smi -i 0 -rmc" in capsys.readouterr().err
+        lock, _, _ = lock_on(tmp_path / "other", {"unlock memory": NOT_SUPPORTED})
+        with pytest.warns(UserWarning, match=r"Undo it with: sudo nvidia-smi -i 0 -rmc$"), lock.hold(None, 2619):
+            pass
 
     def test_boards_that_a_living_process_holds_are_refused_by_its_name(self, tmp_path):
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
@@ -237,13 +256,74 @@ class TestRefusals:
         assert log == []
 
 
+class TestBorrowed:
+    """A process that was started by the one that holds the boards; here both are this one."""
+
+    def borrower(self, tmp_path, devices, pid=None, clock=None):
+        control = DeviceControl({device.board.uuid: device for device in devices})
+        within = (os.getpid() if pid is None else pid, clock or Clock(1500))
+        return ClockLock(devices, controls=[control], folder=tmp_path / "records", within=within)
+
+    def test_the_clock_is_changed_and_put_back_and_the_record_follows(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {}, {})
+        with lock.hold(1500):
+            with self.borrower(tmp_path, devices).hold(900):
+                assert [record.clock for record in records(tmp_path)] == [Clock(900)]
+            assert [record.clock for record in records(tmp_path)] == [Clock(1500)]
+        assert [entry[1:] for entry in log if entry[0] == 1] == [
+            ("lock", 1500), ("lock", 900), ("lock", 1500), ("unlock",),
+        ]  # fmt: skip
+
+    def test_what_was_not_put_back_is_undone_all_the_same(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {})
+        with lock.hold(None, 2619):
+            borrowed = self.borrower(tmp_path, devices, clock=Clock(None, 2619))
+            borrowed._enter(Clock(900, 2619))  # and then the process dies
+        assert sorted(entry[1:] for entry in log[-2:]) == [("unlock",), ("unlock memory",)]
+        borrowed.close()
+        assert len(log) == 5  # nothing was locked again
+
+    def test_once_the_lock_is_released_a_change_is_refused(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {})
+        borrowed = self.borrower(tmp_path, devices)
+        with lock.hold(1500):
+            borrowed._enter(Clock(900))
+        with pytest.raises(GpuError, match="released it"), borrowed.hold(1200):
+            raise AssertionError
+        borrowed.close()
+        assert log[-1] == (0, "unlock")
+
+    def test_without_a_lock_to_borrow_it_makes_its_own(self, tmp_path):
+        _, log, devices = lock_on(tmp_path, {})
+        with self.borrower(tmp_path, devices).hold(900):
+            assert records(tmp_path)[0].clock == Clock(900)
+        assert log == [(0, "lock", 900), (0, "unlock")]
+        assert records(tmp_path) == []
+
+    def test_the_lock_of_another_process_than_the_one_named_is_none_to_borrow(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {})
+        with lock.hold(1500), pytest.raises(GpuError, match="locked at 1500"):
+            self.borrower(tmp_path, devices, pid=1)._enter(Clock(900))
+        assert log == [(0, "lock", 1500), (0, "unlock")]
+
+    def test_a_board_that_refuses_leaves_the_owners_clock(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {}, {("lock", 900): NOT_SUPPORTED})
+        with lock.hold(1500):
+            with pytest.raises(GpuError, match="Not Supported"), self.borrower(tmp_path, devices).hold(900):
+                raise AssertionError
+            assert records(tmp_path)[0].clock == Clock(1500)
+            assert log[-2:] == [(0, "lock", 1500), (1, "lock", 1500)]
+
+
 class TestExpected:
     def test_sets_nothing(self):
         with ExpectedClock().hold(1500, 2619), ExpectedClock().hold(900):
             pass
 
 
-STEPS = st.lists(st.tuples(st.sampled_from([900, 1200, 1500]), st.none() | st.just(2619)), min_size=1, max_size=5)
+STEPS = st.lists(
+    st.tuples(st.sampled_from([None, 900, 1200, 1500]), st.none() | st.just(2619)).filter(any), min_size=1, max_size=5
+)
 
 
 @given(STEPS, st.sets(st.integers(0, 30)))
@@ -256,15 +336,18 @@ def test_whatever_is_nested_and_refused_nothing_stays_locked(tmp_path_factory, s
         name = "driver"
 
         def lock(self, board, clock):
-            if next(count) in refused and state.get(board.index, clock) != clock:
+            before = state.get(board.index, clock)
+            if next(count) in refused and before != clock:
                 raise NOT_SUPPORTED
-            state[board.index] = clock
+            sm = before.sm_mhz if clock.sm_mhz is None else clock.sm_mhz
+            memory = before.memory_mhz if clock.memory_mhz is None else clock.memory_mhz
+            state[board.index] = Clock(sm, memory)
 
         def unlock(self, board, *, sm=True, memory=False):
-            if sm:
-                del state[board.index]  # a KeyError when it is not locked
-            elif memory:
-                state[board.index] = Clock(state[board.index].sm_mhz)
+            before = state.pop(board.index)  # a KeyError when it is not locked
+            left = Clock(None if sm else before.sm_mhz, None if memory else before.memory_mhz)
+            if left != Clock(None):
+                state[board.index] = left
 
     devices = [FakeDevice(index, []) for index in range(2)]
     lock = ClockLock(devices, controls=[Control()], guarded=False)

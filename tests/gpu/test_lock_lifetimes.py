@@ -285,8 +285,9 @@ class TestRecords:
         assert records.all() == []
         assert release_stale() == []
 
-    def test_is_what_was_written(self, boards):
-        record = LockRecord.mine((self.board,), Clock(1500, 2619), "sudo")
+    @pytest.mark.parametrize("clock", [Clock(1500, 2619), Clock(1500), Clock(None, 2619)])
+    def test_is_what_was_written(self, boards, clock):
+        record = LockRecord.mine((self.board,), clock, "sudo")
         records = RecordFolder()
         records.write(record)
         assert records.all() == [record]

@@ -10,16 +10,15 @@ from pytest_llmperf.errors import GpuError
 from pytest_llmperf.gpu.energy import Joules, by_counter, by_integral
 from pytest_llmperf.gpu.nvml import Nvml
 from pytest_llmperf.gpu.sampler import REASONS
-from pytest_llmperf.gpu.sensor import Gauge, watch
 from pytest_llmperf.gpu.watch import BoardWatch
 
 
-def sampled(seconds, uuids=None, times=1):
+def sampled(seconds, uuids=None, times=1, **settings):
     with Nvml() as nvml:
         uuids = uuids or [board.uuid for board in nvml.boards()]
 
     async def run():
-        boards = BoardWatch(uuids)
+        boards = BoardWatch(uuids, **settings)
         try:
             for _ in range(times):
                 await boards.begin()
@@ -52,6 +51,16 @@ def test_every_quantity_of_every_board(fake_nvml):
         assert set(one.throttle_ns.values()) == {0}
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_the_memory_clock_is_read_seldom_unless_it_has_to_be_seen_to_hold(fake_nvml, watched):
+    fake_nvml.scenario("h200", "[boards]\nload = 0.5\n")
+    (one,) = sampled(0.5, memory_clock=watched)
+    read = [mhz for mhz in one.memory_clock_mhz if mhz == mhz]
+    assert set(read) == {3201}
+    assert len(one.memory_clock_mhz) == len(one.at_ns)
+    assert len(read) == (len(one.at_ns) if watched else len(one.slow_at_ns))
+
+
 def test_counter_and_integral_agree(fake_nvml):
     fake_nvml.scenario("h200", "[boards]\nload = 0.5\n")
     (one,) = sampled(1.2)
@@ -80,21 +89,3 @@ def test_a_board_that_is_not_there(fake_nvml):
     fake_nvml.scenario("h200")
     with pytest.raises(GpuError, match="there is no board GPU-none"):
         sampled(0.1, ["GPU-none"])
-
-
-def test_sensors_are_watched(fake_nvml):
-    fake_nvml.scenario("v100", "[boards]\nload = 0.5\n")
-    with Nvml() as nvml:
-        sensor = watch(nvml.device(nvml.boards()[0]), seconds=0.5)
-    assert isinstance(sensor.counter, Gauge)
-    assert 0.01 <= sensor.counter.period_s <= 0.1
-    assert sensor.shortest_window_s(0.02) > 2 * sensor.counter.period_s
-    assert sensor.shortest_window_s(0.2) > sensor.shortest_window_s(0.02)
-
-
-def test_a_sensor_that_never_moves_has_no_period(fake_nvml):
-    fake_nvml.scenario("consumer", "[boards]\npower = 100\n")
-    with Nvml() as nvml:
-        sensor = watch(nvml.device(nvml.boards()[0]), seconds=0.1)
-    assert "cannot be told" in sensor.power.reason or "changed" in sensor.power.reason
-    assert sensor.shortest_window_s(0.02) == 0

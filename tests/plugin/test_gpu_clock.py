@@ -105,6 +105,19 @@ def test_an_error_in_collection_locks_nothing(run, fake_nvml):
     assert told(fake_nvml) == []
 
 
+def test_a_lock_of_the_tests_own_nests_in_the_sessions(run, fake_nvml):
+    text = """
+def test_one(gpu_clock, request):
+    from pytest_llmperf.plugin.keys import BOARDS
+    boards = request.config.stash[BOARDS]
+    with boards.at(1200) as outer, boards.at(1500) as inner:
+        assert (outer.locked_mhz, inner.locked_mhz, boards.clock.locked_mhz) == (1200, 1500, 1500)
+    assert boards.clock.locked_mhz == 900
+"""
+    run(text, "--gpu-clock=900").assert_outcomes(passed=1)
+    assert [entry for board, entry in told(fake_nvml) if board == 1] == [900, 1200, 1500, 1200, 900, "reset"]
+
+
 def test_collecting_alone_locks_nothing(run, fake_nvml):
     assert run(MEASURE, "--gpu-clock=900", "--collect-only").ret == 0
     assert told(fake_nvml) == []
@@ -210,10 +223,33 @@ def test_an_idle_board_proves_nothing(run, fake_nvml, pytester):
     assert "refuted or unproven" in record(pytester)["invalid"]
 
 
-def test_a_simulated_engine_has_no_clock_to_hold(run):
-    result = run(MEASURE, "--gpu-clock=900", engine="sim:h200")
+def test_when_no_sample_can_be_read_there_is_a_reason_and_no_figure(run, fake_nvml, pytester):
+    fake_nvml.scenario("two-h200", BUSY + "[board 1]\nerror.nvmlDeviceGetClockInfo = NOT_SUPPORTED\n")
+    assert run(LONG, "--gpu-clock=900").ret == 1
+    assert "samples could be read (SM clock: Not Supported" in record(pytester)["invalid"]
+    fake_nvml.scenario("two-h200", BUSY + "[boards]\nerror.nvmlDeviceGetClockInfo = GPU_IS_LOST\n")
+    assert run(LONG, "--gpu-clock=900").ret == 1
+    assert "GPU is lost" in record(pytester)["invalid"]
+    assert record(pytester)["clock"]["observed_mhz"] is None
+
+
+def test_when_the_second_board_refuses_the_first_is_released_and_that_is_said(run, fake_nvml):
+    fake_nvml.scenario("two-h200", BUSY + "[board 1]\nerror.nvmlDeviceSetGpuLockedClocks = NOT_SUPPORTED\n")
+    result = run(MEASURE, "--gpu-clock=900")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = "\n".join(result.outlines + result.errlines)
+    assert "does not lock the SM clock of GPU 1 at 900 MHz: Not Supported" in said
+    assert "No board is locked: GPU 0 (NVIDIA H200) had been, and was unlocked again." in said
+    assert told(fake_nvml) == [(0, 900), (1, 900), (0, "reset")]
+    assert fake_nvml.locked(0) is fake_nvml.locked(1) is None
+    assert RecordFolder().all() == []
+
+
+def test_an_engine_that_runs_elsewhere_has_no_clock_to_hold(run, monkeypatch):
+    monkeypatch.setattr("pytest_llmperf.engines.openai.address.Address.is_loopback", False)
+    result = run(MEASURE, "--gpu-clock=900")
     assert result.ret != 0
-    assert any("the engine runs on a simulated NVIDIA H200" in line for line in result.stdout.lines)
+    assert any("the engine runs on" in line for line in result.stdout.lines)
 
 
 def test_tests_of_one_clock_come_together(run):
