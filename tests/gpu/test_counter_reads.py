@@ -52,6 +52,13 @@ def test_steps_are_known_to_a_few_milliseconds_at_no_more_reads_than_a_beat(peri
     assert taken[-1][0] - reads.last_step_ns < 3 * every * MS
 
 
+def test_following_steps_for_long_does_not_drift_away_from_them():
+    """Every pair of reads finds its step in its middle, wherever it is: that must not become where it is expected."""
+    taken, settled, _ = run(ticking(100), seconds=60.0, late_ms=lambda rng: rng.uniform(0, 0.8))
+    assert len([width for width in widths_ms(taken[settled:]) if width < 5.6]) > 0.85 * 600
+    assert len(taken) - settled < 60 * 40
+
+
 def test_a_step_is_seen_soon_after_it_was_asked_for():
     _, _, reads = run(ticking(100), seconds=2.0)
     assert 10**12 + 1800 * MS < reads.last_step_ns <= 10**12 + 2000 * MS
