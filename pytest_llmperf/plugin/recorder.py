@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmperf.errors import OptionError
+from pytest_llmperf.plugin.keys import BOARDS
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -182,6 +183,9 @@ class Recorder:
         from pytest_llmperf.gpu.nvml import cuda_version, visible_boards
         from pytest_llmperf.machine import environment
 
+        held = self._config.stash[BOARDS]
+        if held.simulated is not None:
+            return {**environment(held.boards(), None), **self._found}
         return {**environment(visible_boards(), cuda_version()), **self._found}
 
     def provenance(self) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sample_file import dump_samples
+from pytest_llmperf.gpu.simulated import SimulatedWatch
 from pytest_llmperf.gpu.watch import BoardWatch
-from pytest_llmperf.machine import cpu_name
+from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
@@ -90,6 +91,9 @@ class LlmperfSession:
         self.in_worker = hasattr(config, "workerinput")
         if not config.option.collectonly:
             recorder.begin()
+            if config.stash[BOARDS].simulated is not None:
+                # Where the engine was chosen by xdist's workers alone, their controller does not know the board.
+                recorder.note(gpus=environment(self.boards, None)["gpus"])
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()
         self.progress = Progress(config, self.options.launches)
@@ -97,8 +101,9 @@ class LlmperfSession:
             boards=tuple(board.name for board in self.boards),
             connect_timeout=self.options.connect_timeout,
             read_timeout=self.options.read_timeout,
+            simulated_board=config.stash[BOARDS].simulated,
         )
-        self._board_watch: BoardWatch | None = None
+        self._board_watch: BoardWatch | SimulatedWatch | None = None
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
@@ -253,7 +258,7 @@ class LlmperfSession:
         """The clock that the boards are held at now; ``None`` when it runs free."""
         return self.config.stash[BOARDS].clock
 
-    def _watch(self, running: RunningEngine) -> BoardWatch | None:
+    def _watch(self, running: RunningEngine) -> BoardWatch | SimulatedWatch | None:
         """Who reads the boards of an engine while it is measured; nobody when it runs on none that is here.
 
         Raises:
@@ -264,18 +269,18 @@ class LlmperfSession:
             return None
         if not boards:
             raise OptionError(
-                f"A GPU clock was asked for, and the engine runs on {'a simulated ' * running.info.simulated}"
-                f"{running.info.device}.",
+                f"A GPU clock was asked for, and the engine runs on {running.info.device}.",
                 remedy="Leave --gpu-clock, --gpu-memory-clock and the gpu_clock parameter out, or measure the GPUs of "
                 "this machine.",
             )
         return self._sampler(boards)
 
-    def _sampler(self, boards: Sequence[Board] | None = None) -> BoardWatch:
+    def _sampler(self, boards: Sequence[Board] | None = None) -> BoardWatch | SimulatedWatch:
         uuids = tuple(board.uuid for board in (self.boards if boards is None else boards))
         if self._board_watch is None or self._board_watch.uuids != uuids:
             self._close_watch()
-            self._board_watch = BoardWatch(uuids)
+            simulated = self.config.stash[BOARDS].simulated
+            self._board_watch = BoardWatch(uuids) if simulated is None else SimulatedWatch([simulated])
         return self._board_watch
 
     def _own_processes(self, choice: EngineChoice) -> set[int]:
@@ -296,7 +301,7 @@ class LlmperfSession:
         Empty where they are not this machine's.
         """
         info = running.info
-        if info.simulated or info.device not in {board.name for board in self.boards}:
+        if info.device not in {board.name for board in self.boards}:
             return []
         return self.boards if running.spec.choice.platform == "url" else self.boards[: info.device_count]
 
@@ -417,9 +422,12 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
     """
     options = SessionOptions.from_config(config)
     check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
-    boards = visible_boards()
+    held = config.stash[BOARDS]
+    boards = [] if held.simulated is not None else visible_boards()
     must = options.in_ci or options.gpu_clock_mhz is not None or options.gpu_memory_clock_mhz is not None
-    return options, boards, choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=must)
+    choice = choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=must)
+    held.simulate(choice)
+    return options, list(held.boards()) if held.simulated is not None else boards, choice
 
 
 def check_metric_names(given: Mapping[str, float], where: str) -> None:
