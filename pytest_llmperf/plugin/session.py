@@ -25,7 +25,7 @@ from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sample_file import dump_samples
 from pytest_llmperf.gpu.simulated import SimulatedWatch
 from pytest_llmperf.gpu.watch import BoardWatch
-from pytest_llmperf.machine import cpu_name
+from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
@@ -91,6 +91,9 @@ class LlmperfSession:
         self.in_worker = hasattr(config, "workerinput")
         if not config.option.collectonly:
             recorder.begin()
+            if config.stash[BOARDS].simulated is not None:
+                # Where the engine was chosen by xdist's workers alone, their controller does not know the board.
+                recorder.note(gpus=environment(self.boards, None)["gpus"])
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()
         self.progress = Progress(config, self.options.launches)

@@ -123,8 +123,14 @@ class SimulatedSensors:
         """None."""
         return ()
 
-    def supported_sm_clocks_mhz(self, memory_clock_mhz: int | None = None) -> Reading[tuple[int, ...]]:  # noqa: ARG002
-        """SM clocks in MHz that it can be locked at, ascending; the same for every memory clock."""
+    def supported_sm_clocks_mhz(self, memory_clock_mhz: int | None = None) -> Reading[tuple[int, ...]]:
+        """SM clocks in MHz that it can be locked at, ascending; the same for every memory clock that it has.
+
+        Args:
+            memory_clock_mhz: The memory clock that they go with; the highest one unless told otherwise.
+        """
+        if memory_clock_mhz is not None and memory_clock_mhz not in self.product.memory_clocks_mhz:
+            return Unreadable(f"supported SM clocks: there is no memory clock of {memory_clock_mhz} MHz")
         return self.product.sm_clocks_mhz
 
     def supported_memory_clocks_mhz(self) -> Reading[tuple[int, ...]]:

@@ -96,6 +96,7 @@ class _Reader:
         samples.at_ns.append(self._timeline.outside(moment))
         samples.power_w.append(samples.number("power", device.power_w()))
         samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
+        samples.memory_clock_mhz.append(samples.number("memory_clock", device.memory_clock_mhz()))
         samples.reasons.append(_bits(device.clock_reasons()))
 
     def _slow(self, moment: int) -> None:
