@@ -107,10 +107,11 @@ def _clock(launches: Sequence[Launch]) -> dict[str, Any]:
     if not clocks:
         nothing = ("requested_mhz", "locked_mhz", "observed_mhz", "throttled_fraction", "memory_mhz")
         return dict.fromkeys(nothing)
-    memory = clocks[-1].held.memory
+    held = clocks[-1].held
+    memory = held and held.memory
     return {
-        "requested_mhz": clocks[-1].held.requested_mhz,
-        "locked_mhz": clocks[-1].held.locked_mhz,
+        "requested_mhz": held and held.requested_mhz,
+        "locked_mhz": held and held.locked_mhz,
         "observed_mhz": _observed(clock.observed_mhz for clock in clocks),
         "throttled_fraction": max(
             (clock.throttled_fraction for clock in clocks if clock.throttled_fraction is not None), default=None

@@ -11,16 +11,16 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from pytest_llmperf.clock import NS_PER_S, Clock
+from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu import Reading, Unreadable, value_or_none
 from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, by_integral, steps
 from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.sensor import Gauge, Sensor
 from pytest_llmperf.gpu.watch import Watch
 
-__all__ = ["SETTLE_S", "BoardIdle", "IdleLadder", "IdlePower", "idle_of", "idle_power", "idle_window_s"]
+__all__ = ["SETTLE_S", "BoardIdle", "IdleLadder", "IdlePower", "Waits", "idle_of", "idle_power", "idle_window_s"]
 
 #: Seconds that boards get to calm down.
 SETTLE_S = 0.5
@@ -31,6 +31,18 @@ _SHORTEST_S = 1.0
 #: Idle power hardly moves: so many readings of it do where there is no counter.
 _POWER_READINGS = 20
 _NOT_YET = Unreadable("it was not measured")
+
+
+class Waits(Protocol):
+    """The time that boards are read in: a clock, or a simulated board that no engine drives."""
+
+    def now(self) -> int:
+        """Nanoseconds."""
+        ...
+
+    async def sleep_until(self, at_ns: int) -> None:
+        """Let time pass until then."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,11 @@ class IdlePower:
     @property
     def watts(self) -> float:
         """Their sum, W."""
-        return sum(board.watts for board in self.boards.values())
+        return self.watts_of(self.boards)
+
+    def watts_of(self, uuids: Iterable[str]) -> float:
+        """The sum of some of them, W."""
+        return sum(self.boards[uuid].watts for uuid in uuids)
 
     @property
     def error(self) -> float:
@@ -80,7 +96,7 @@ def _window_s(sensor: Sensor) -> float:
     return _POWER_READINGS * sensor.power.period_s if isinstance(sensor.power, Gauge) else 0.0
 
 
-async def idle_power(watch: Watch, clock: Clock, *, settle_s: float, window_s: float) -> Reading[IdlePower]:
+async def idle_power(watch: Watch, clock: Waits, *, settle_s: float, window_s: float) -> Reading[IdlePower]:
     """Read idle boards for a while.
 
     Args:

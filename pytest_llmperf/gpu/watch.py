@@ -53,6 +53,11 @@ class BoardWatch:
         """The boards, in the order in which their samples come."""
         return self._start.uuids
 
+    @property
+    def reads_memory_clock(self) -> bool:
+        """Whether it reads the memory clock as often as the SM clock."""
+        return self._start.memory_clock
+
     async def begin(self) -> None:
         """Begin to read; returns when it is known when the boards' counters step. The process stays for the next time.
 

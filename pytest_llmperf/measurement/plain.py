@@ -79,13 +79,13 @@ class Measurement:
     def clock(self) -> int | None:
         """The SM clock in MHz that the boards were locked at; ``None`` when it ran free."""
         clock = self.launches[-1].clock
-        return None if clock is None else clock.held.locked_mhz
+        return None if clock is None or clock.held is None else clock.held.locked_mhz
 
     @property
     def memory_clock(self) -> int | None:
         """The memory clock in MHz that the boards were locked at; ``None`` when it ran free."""
         clock = self.launches[-1].clock
-        return None if clock is None else clock.held.memory_mhz
+        return None if clock is None or clock.held is None else clock.held.memory_mhz
 
     @property
     def boards(self) -> str | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from pytest_llmperf.clock import Clock, MonotonicClock
+from pytest_llmperf.clock import MonotonicClock
 from pytest_llmperf.engines.openai.address import Address
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.engines.spec import EngineChoice
-from pytest_llmperf.errors import LlmperfError
+from pytest_llmperf.errors import GpuError, LlmperfError
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.idle import SETTLE_S, IdleLadder, IdlePower, idle_power, idle_window_s
+from pytest_llmperf.gpu.idle import SETTLE_S, IdleLadder, IdlePower, Waits, idle_power, idle_window_s
 from pytest_llmperf.gpu.watch import Watch
 
 if TYPE_CHECKING:
@@ -56,52 +57,73 @@ class Calibration:
         self.ladder = IdleLadder()
 
     def prepare(self) -> None:
-        """Watch the sensors, and measure the bare rung; before a clock is held and before the first engine starts.
+        """Watch the sensors, and measure the lowest rung that is there; before a clock is held and an engine starts.
 
-        Later calls do nothing, nor does any where the engine does not run on real boards of this machine.
+        Later calls do nothing, nor does any where the engine does not run on boards that can be read from here.
         """
-        if self._prepared or not self._on_real_boards():
+        if self._prepared or not self._readable():
             return
         self._prepared = True
         self._show("watching the boards' sensors")
         self._boards.survey()
         if self._choice.platform == "url":
             self.ladder.bare = Unreadable("the server was there before the session, with its model loaded")
+            if self._held_mhz() is None:
+                self.ladder.loaded = self._alone()
         else:
             self.ladder.bare_at_mhz = self._held_mhz()
-            with MonotonicClock().runner() as runner:
-                self.ladder.bare = self._measured(runner.run, MonotonicClock())
+            self.ladder.bare = self._alone()
         self._record()
 
     def climb(self, running: RunningEngine) -> None:
-        """Measure the rung that an idle engine stands on, if it is not known: loaded, or held at the present clock."""
+        """Measure the rungs that an idle engine stands on, as far as they are not known: loaded, and held."""
         self.prepare()
         mhz = self._held_mhz()
-        known = not isinstance(self.ladder.floor(mhz), Unreadable) or self._tries[mhz] >= _TRIES
-        if known or not self._on_real_boards():
+        if not self._readable() or self._settled(mhz):
             return
+        if mhz is not None and not self._settled(None):
+            self.ladder.loaded = self._freed(running)
         self._tries[mhz] += 1
         power = self._measured(running.run, running.engine.clock)
         if mhz is None:
             self.ladder.loaded = power
         else:
             self.ladder.held[mhz] = power
-            if not self._tries[None]:
-                # To let go of a clock and to hold it again would unlock boards twice, and others may lock them then.
-                self.ladder.loaded = Unreadable("the clock was held whenever a model was loaded")
         self._record()
 
-    def _on_real_boards(self) -> bool:
+    def _settled(self, mhz: int | None) -> bool:
+        """Whether a rung is known, or was tried often enough."""
+        return not isinstance(self.ladder.floor(mhz), Unreadable) or self._tries[mhz] >= _TRIES
+
+    def _freed(self, running: RunningEngine) -> Reading[IdlePower]:
+        self._tries[None] += 1
+        if not self._boards.sets_clocks:
+            return Unreadable("an administrator holds the clock")
+        try:
+            with self._boards.free():
+                return self._measured(running.run, running.engine.clock)
+        except GpuError as error:
+            return Unreadable(error.problem)
+
+    def _readable(self) -> bool:
         choice = self._choice
-        here = choice.platform == "cuda" or (choice.platform == "url" and Address.parse(choice.url or "").is_loopback)
-        return here and bool(self._boards.boards()) and not any(board.simulated for board in self._boards.boards())
+        here = choice.platform in ("cuda", "sim")
+        here = here or (choice.platform == "url" and Address.parse(choice.url or "").is_loopback)
+        return here and bool(self._boards.boards())
 
     def _held_mhz(self) -> int | None:
         clock = self._boards.clock
         return None if clock is None else clock.locked_mhz
 
+    def _alone(self) -> Reading[IdlePower]:
+        """While no engine of ours is there to give a loop and a clock."""
+        if (device := self._boards.simulated) is not None:
+            return self._measured(asyncio.run, device)
+        with MonotonicClock().runner() as runner:
+            return self._measured(runner.run, MonotonicClock())
+
     def _measured(
-        self, run: Callable[[Coroutine[Any, Any, Reading[IdlePower]]], Reading[IdlePower]], clock: Clock
+        self, run: Callable[[Coroutine[Any, Any, Reading[IdlePower]]], Reading[IdlePower]], clock: Waits
     ) -> Reading[IdlePower]:
         self._show("measuring idle power")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,25 +18,22 @@ from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
-from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sample_file import dump_samples
-from pytest_llmperf.gpu.simulated import SimulatedWatch
-from pytest_llmperf.gpu.watch import BoardWatch
+from pytest_llmperf.gpu.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
-from pytest_llmperf.plugin.calibration import Calibration
 from pytest_llmperf.plugin.fixtures import uses_llmperf
+from pytest_llmperf.plugin.instruments import Instruments
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import failure_record, record_of
-from pytest_llmperf.runner import Launch, judged, measure_launch, with_readings
+from pytest_llmperf.runner import Launch, measure_launch
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
 
@@ -103,18 +99,11 @@ class LlmperfSession:
             read_timeout=self.options.read_timeout,
             simulated_board=config.stash[BOARDS].simulated,
         )
-        self._board_watch: BoardWatch | SimulatedWatch | None = None
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
-        self.calibration = Calibration(
-            config.stash[BOARDS],
-            self.choice,
-            self._sampler,
-            self.progress.show,
-            lambda found: recorder.note(sensor=found),
-        )
-        config.stash[BOARDS].before_hold = self._calibrate
+        self.instruments = Instruments(config.stash[BOARDS], self.choice, recorder, self.progress.show)
+        config.stash[BOARDS].before_hold = self._before_hold
         self.gatekeeper = Gatekeeper(self.options, self.boards, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
@@ -173,13 +162,12 @@ class LlmperfSession:
         log = self.recorder.folder / "logs" / f"engine-{self.recorder.worker}{self._starts}.log"
         return build(spec, launch=launch, log_path=str(log), site=self._site)
 
-    def _calibrate(self) -> None:
-        """Look at the boards while nothing runs on them and their clock is free."""
-        self.calibration.prepare()
+    def _before_hold(self) -> None:
+        self.instruments.prepare()
         self.progress.clear()
 
     def _starting(self, spec: EngineSpec, launch: int) -> None:
-        self.calibration.prepare()
+        self.instruments.prepare()
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
@@ -219,24 +207,26 @@ class LlmperfSession:
         if not self._enough(measurement):
             self.progress.begin()
             running = self.engine(item)
-            self.calibration.climb(running)
 
             def launch_of(
                 workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
             ) -> Launch:
                 what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches} {doing}".rstrip()
-                launch = measure_launch(
-                    running,
-                    workload,
-                    test=test,
-                    repeats=repeats,
-                    read_timeout=self.options.read_timeout,
-                    allowed_failures=allowed_failures,
-                    watch=self._watch(running),
-                    progress=lambda text: self.progress.show(f"{what}, {text}"),
-                )
-                launch = with_readings(launch, self._idle_w())
-                return launch if self.clock is None else judged(launch, self.clock)
+
+                def measure(watch: Watch | None, fill_s: float) -> Launch:
+                    return measure_launch(
+                        running,
+                        workload,
+                        test=test,
+                        repeats=repeats,
+                        read_timeout=self.options.read_timeout,
+                        allowed_failures=allowed_failures,
+                        watch=watch,
+                        fill_s=fill_s,
+                        progress=lambda text: self.progress.show(f"{what}, {text}"),
+                    )
+
+                return self.instruments.measured(running, measure)
 
             measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
             if self._peaks and running.info.device == cpu_name():
@@ -252,66 +242,6 @@ class LlmperfSession:
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
-
-    @property
-    def clock(self) -> HeldClock | None:
-        """The clock that the boards are held at now; ``None`` when it runs free."""
-        return self.config.stash[BOARDS].clock
-
-    def _watch(self, running: RunningEngine) -> BoardWatch | SimulatedWatch | None:
-        """Who reads the boards of an engine while it is measured; nobody when it runs on none that is here.
-
-        Raises:
-            OptionError: a clock was asked for, and the engine does not run on boards that it can be held on.
-        """
-        boards = self._boards_of(running)
-        if not boards and self.clock is None:
-            return None
-        if not boards:
-            raise OptionError(
-                f"A GPU clock was asked for, and the engine runs on {running.info.device}.",
-                remedy="Leave --gpu-clock, --gpu-memory-clock and the gpu_clock parameter out, or measure the GPUs of "
-                "this machine.",
-            )
-        return self._sampler(boards)
-
-    def _sampler(self, boards: Sequence[Board] | None = None) -> BoardWatch | SimulatedWatch:
-        uuids = tuple(board.uuid for board in (self.boards if boards is None else boards))
-        if self._board_watch is None or self._board_watch.uuids != uuids:
-            self._close_watch()
-            simulated = self.config.stash[BOARDS].simulated
-            self._board_watch = BoardWatch(uuids) if simulated is None else SimulatedWatch([simulated])
-        return self._board_watch
-
-    def _own_processes(self, choice: EngineChoice) -> set[int]:
-        """Who may compute on the boards: what this run has started and, where a server is not ours, that server."""
-        from pytest_llmperf.local_processes import descendants, server_processes
-
-        # The engines of the other xdist workers rest while this one measures.
-        own = descendants(os.getppid() if self.in_worker else os.getpid())
-        if choice.platform == "url":
-            address = Address.parse(choice.url or "")
-            if address.is_loopback:
-                own |= server_processes(address.port)
-        return own
-
-    def _boards_of(self, running: RunningEngine) -> list[Board]:
-        """An engine's own boards: of a local one the first it was told to use, of a local server all that are visible.
-
-        Empty where they are not this machine's.
-        """
-        info = running.info
-        if info.device not in {board.name for board in self.boards}:
-            return []
-        return self.boards if running.spec.choice.platform == "url" else self.boards[: info.device_count]
-
-    def _idle_w(self) -> Reading[float]:
-        return Unreadable("the idle power was not measured")
-
-    def _close_watch(self) -> None:
-        watch, self._board_watch = self._board_watch, None
-        if watch is not None:
-            watch.close()
 
     def _enough(self, measurement: Measurement) -> bool:
         return len(measurement.launches) >= self.options.launches or (
@@ -371,7 +301,7 @@ class LlmperfSession:
     def close(self) -> None:
         """Shut the engine down; safe to call twice."""
         self.progress.clear()
-        self._close_watch()
+        self.instruments.close()
         self.pool.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

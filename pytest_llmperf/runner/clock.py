@@ -23,25 +23,27 @@ class LaunchClock:
     """The clocks of all boards during the repeats of a launch.
 
     Attributes:
-        held: What was asked for.
+        held: What was asked for; ``None`` when the clock ran free.
         observed_mhz: Minimum, median and maximum of the SM clock in MHz while busy; ``None`` without such a sample.
         throttled_fraction: Share of the time in which something took away from it, on the board where it was most.
         observed_memory_mhz: As ``observed_mhz``, of the memory clock.
     """
 
-    held: HeldClock
+    held: HeldClock | None
     observed_mhz: tuple[float, float, float] | None
     throttled_fraction: float | None
     observed_memory_mhz: tuple[float, float, float] | None = None
 
 
-def judged(launch: Launch, held: HeldClock) -> Launch:
-    """The launch with its clock: invalid when a board did not hold it, or was not seen to.
+def judged(launch: Launch, held: HeldClock | None) -> Launch:
+    """The launch with its clock: invalid when a board did not hold what was asked for, or was not seen to.
 
     Args:
         launch: With the samples of the boards.
-        held: The clock that was asked for.
+        held: The clock that was asked for; ``None`` when it ran free: then throttling is a warning.
     """
+    if held is None and not launch.samples:
+        return launch
     spans = [span for repeat in launch.repeats if (span := repeat.span) is not None]
     verdicts = [_verdict(samples, spans, held) for samples in launch.samples]
     invalid = "the boards were not read" if not verdicts else next((v.invalid for v in verdicts if v.invalid), None)
@@ -59,9 +61,11 @@ def judged(launch: Launch, held: HeldClock) -> Launch:
     )
 
 
-def _verdict(samples: BoardSamples, spans: Sequence[tuple[int, int]], held: HeldClock) -> ClockVerdict:
+def _verdict(samples: BoardSamples, spans: Sequence[tuple[int, int]], held: HeldClock | None) -> ClockVerdict:
     nothing = dict.fromkeys(samples.throttle_ns, 0)
     seen = list(_within(samples, spans))
+    if held is None:
+        return verify(seen, nothing, samples.throttle_ns, None)
     step = 0 if held.sm is None else held.sm.step_mhz
     return verify(seen, nothing, samples.throttle_ns, held.locked_mhz, step_mhz=step, memory_mhz=held.memory_mhz)
 

@@ -149,6 +149,14 @@ class SimulatedDevice(SimulatedSensors):
         """Let time pass, where no engine does."""
         self.timeline.spend(round(seconds * NS_PER_S))
 
+    async def sleep_until(self, at_ns: int) -> None:
+        """Let time pass until a moment, where no engine does: with :meth:`now` it is its own clock.
+
+        Args:
+            at_ns: In the time of :meth:`now`.
+        """
+        self.wait(max(0.0, (at_ns - self.now()) / NS_PER_S))
+
     def as_of(self, moment: Callable[[], int]) -> SimulatedSensors:
         """Its sensors at other moments of its life.
 

@@ -1,0 +1,155 @@
+"""What is held to the boards of an engine while it is measured: a watch, guards, the sensors' calibration."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_llmperf.engines.openai.address import Address
+from pytest_llmperf.engines.pool import RunningEngine
+from pytest_llmperf.engines.spec import EngineChoice
+from pytest_llmperf.errors import OptionError
+from pytest_llmperf.gpu import Board, Device, Reading, Unreadable
+from pytest_llmperf.gpu.guards import Guards
+from pytest_llmperf.gpu.simulated import SimulatedWatch
+from pytest_llmperf.gpu.watch import BoardWatch, Watch
+from pytest_llmperf.local_processes import descendants, server_processes
+from pytest_llmperf.plugin.calibration import Calibration
+from pytest_llmperf.runner import Launch, judged, with_readings
+
+if TYPE_CHECKING:
+    from pytest_llmperf.plugin.boards import SessionBoards
+    from pytest_llmperf.plugin.recorder import Recorder
+
+__all__ = ["Instruments"]
+
+#: Measures a launch: given who reads the boards, if anybody, and how many seconds its repeats have to fill.
+Measure = Callable[[Watch | None, float], Launch]
+
+
+class Instruments:
+    """Those of a session.
+
+    Args:
+        held: The session's boards, and the clock that they are held at.
+        choice: The engine that runs on them.
+        recorder: Keeps what the calibration finds.
+        show: Is told what is under way.
+    """
+
+    def __init__(
+        self, held: SessionBoards, choice: EngineChoice, recorder: Recorder, show: Callable[[str], None]
+    ) -> None:
+        self._held = held
+        self._choice = choice
+        self._recorder = recorder
+        self._watch: BoardWatch | SimulatedWatch | None = None
+        self._guards: dict[tuple[str, ...], Guards] = {}
+        self._calibration = Calibration(
+            held, choice, lambda: self._watch_of(held.boards()), show, lambda found: recorder.note(sensor=found)
+        )
+
+    def prepare(self) -> None:
+        """Look at the boards while nothing of ours runs on them and their clock is free; once."""
+        self._calibration.prepare()
+
+    def measured(self, running: RunningEngine, measure: Measure) -> Launch:
+        """Measure a launch with the boards of its engine watched and guarded.
+
+        Args:
+            running: The engine.
+            measure: Measures it.
+
+        Returns:
+            The launch with what its boards said, what became of their clock, and what makes it doubtful.
+
+        Raises:
+            OptionError: a clock was asked for, and the engine does not run on boards that it can be held on.
+        """
+        boards = self._boards_of(running)
+        if not boards:
+            if self._held.clock is not None:
+                raise OptionError(
+                    f"A GPU clock was asked for, and the engine runs on {running.info.device}.",
+                    remedy="Leave --gpu-clock, --gpu-memory-clock and the gpu_clock parameter out, or measure the GPUs "
+                    "of this machine.",
+                )
+            return measure(None, 0.0)
+        self._calibration.climb(running)
+        guards = self._guards_of(boards)
+        guards.begin()
+        launch = measure(self._watch_of(boards), self._fill_s(boards))
+        found = guards.end(launch.samples)
+        launch = with_readings(launch, self._idle_w(boards))
+        launch = replace(launch, invalid=launch.invalid or found.invalid, warnings=(*launch.warnings, *found.warnings))
+        return judged(launch, self._held.clock)
+
+    def close(self) -> None:
+        """Give everything back; it may be closed again."""
+        self._close_watch()
+        for guards in self._guards.values():
+            guards.close()
+        self._guards.clear()
+
+    def _boards_of(self, running: RunningEngine) -> list[Board]:
+        """An engine's own boards: of a local one the first it was told to use, of a local server all that are visible.
+
+        Empty where they are not this machine's.
+        """
+        info, boards = running.info, list(self._held.boards())
+        if info.device not in {board.name for board in boards}:
+            return []
+        return boards if running.spec.choice.platform == "url" else boards[: info.device_count]
+
+    def _watch_of(self, boards: Sequence[Board]) -> Watch:
+        uuids = tuple(board.uuid for board in boards)
+        memory = self._held.clock is not None and self._held.clock.memory is not None
+        if isinstance(self._watch, SimulatedWatch) or (
+            self._watch is not None and (self._watch.uuids, self._watch.reads_memory_clock) == (uuids, memory)
+        ):
+            return self._watch
+        self._close_watch()
+        simulated = self._held.simulated
+        if simulated is not None:
+            self._watch = SimulatedWatch([simulated])
+        else:
+            self._watch = BoardWatch(uuids, memory_clock=memory)
+        return self._watch
+
+    def _close_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+    def _guards_of(self, boards: Sequence[Board]) -> Guards:
+        uuids = tuple(board.uuid for board in boards)
+        if uuids not in self._guards:
+            self._guards[uuids] = Guards(self._devices(uuids), self._own_processes)
+        return self._guards[uuids]
+
+    def _devices(self, uuids: Sequence[str]) -> list[Device]:
+        return [device for device in self._held.devices() if device.board.uuid in uuids]
+
+    def _own_processes(self) -> set[int]:
+        """Who may compute on the boards: what this run has started and, where a server is not ours, that server."""
+        # The engines of the other xdist workers rest while this one measures.
+        own = descendants(os.getppid() if self._recorder.worker else os.getpid())
+        if self._choice.platform == "url":
+            address = Address.parse(self._choice.url or "")
+            if address.is_loopback:
+                own |= server_processes(address.port)
+        return own
+
+    def _fill_s(self, boards: Sequence[Board]) -> float:
+        """How long the repeats of a launch have to last for the slowest sensor; 0 where none tells energy."""
+        sensors = self._held.survey()
+        shortest = max(sensors[board.uuid].shortest_window_s() for board in boards)
+        return shortest if math.isfinite(shortest) else 0.0
+
+    def _idle_w(self, boards: Sequence[Board]) -> Reading[float]:
+        clock = self._held.clock
+        floor = self._calibration.ladder.floor(None if clock is None else clock.locked_mhz)
+        return floor if isinstance(floor, Unreadable) else floor.watts_of(board.uuid for board in boards)
