@@ -109,21 +109,6 @@ class SessionBoards:
             self._sensors = survey(self.devices())
         return self._sensors
 
-    @property
-    def simulated(self) -> SimulatedDevice | None:
-        """The simulated board, where the engine that was asked for, or was chosen, is a simulated one."""
-        if self._simulated is None and self._devices is None:
-            self.simulate(_asked_for(self._config))
-        return self._simulated
-
-    def simulate(self, choice: EngineChoice | None) -> None:
-        """Hold the board of a simulated engine instead of this machine's; of any other engine: change nothing."""
-        if self._simulated is None and choice is not None and choice.platform == "sim":
-            from pytest_llmperf.gpu.simulated import SimulatedDevice
-
-            scale = float(choice.treatment.get("power_scale", 1.0))
-            self._simulated = SimulatedDevice(choice.name.removeprefix("sim:"), power_scale=scale)
-
     def begin(self) -> HeldClock | None:
         """Hold the session's clock, if one was asked for, until :meth:`close`; once, however often it is called.
 
