@@ -32,6 +32,7 @@ T = TypeVar("T")
 _NS = 1_000_000_000
 _NOT_ENDED = "the block has not ended yet"
 _NO_BOARD = "there is no GPU, or its driver does not answer (check nvidia-smi and CUDA_VISIBLE_DEVICES)"
+_SIMULATED = "the boards are simulated: a block of code takes no time on them"
 
 
 class SharedWatch:
@@ -202,6 +203,9 @@ class PowerWindow:
     def _begin(self) -> None:
         self._reason = _NOT_ENDED
         try:
+            if any(board.simulated for board in self._watch.boards()):
+                self._reason = _SIMULATED
+                return
             self._reading = self._watch.enter()
             if not self._reading:
                 self._reason = _NO_BOARD

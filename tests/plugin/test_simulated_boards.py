@@ -107,6 +107,17 @@ def test(gpus, gpu_clock):
     run(text, "--gpu-clock=899", engine="sim:a100").assert_outcomes(passed=1)
 
 
+def test_a_block_of_code_has_no_energy_on_a_simulated_board(run):
+    text = """
+def test(power_sampler):
+    with power_sampler() as p:
+        pass
+    assert p.energy_j is None
+    assert "simulated" in p.reason
+"""
+    run(text).assert_outcomes(passed=1)
+
+
 def test_an_expected_clock_that_nobody_locked(run, results):
     assert run(MEASURE, "--gpu-clock=900", "--gpu-clock-mode=expect").ret == 1
     assert "samples at 1530 MHz" in records(results())["test_one"]["invalid"]
