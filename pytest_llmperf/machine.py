@@ -33,7 +33,7 @@ def environment(boards: Iterable[Any], cuda: str | None) -> dict[str, Any]:
                 "driver": board.driver,
                 "power_limit_w": board.power_limit_w,
                 "memory_bytes": board.memory_bytes,
-                "simulated": False,
+                "simulated": board.simulated,
             }
             for board in boards
         ],

@@ -61,6 +61,17 @@ class PipedProcess:
         except (EOFError, OSError):
             raise self._ended() from None
 
+    def wait(self) -> Any:
+        """Wait for what comes back, without an event loop: it blocks.
+
+        Raises:
+            EngineError: the process has ended.
+        """
+        try:
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._ended() from None
+
     def _ended(self) -> EngineError:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1)

@@ -9,6 +9,13 @@ allows, divided by the share of the peaks that real engines reach, plus a fixed 
 The three constants put the model of Mistral-7B on an H200 near what was measured there (4.67 ms per token at
 batch 1, 1.48 s for 16 requests of 512 + 256 tokens). They are no fit, and say nothing about other boards.
 
+The peaks hold at the board's highest clocks, where it runs free. FLOPs go with the SM clock. Bandwidth goes with the
+memory clock, and below a share of the highest SM clock with that too: fewer reads are under way at a time then. The
+fixed cost of a step is the host's.
+
+The board (:class:`~pytest_llmperf.engines.simulated_board.SimulatedBoard`) is told of each step when it begins: how
+much of the peak bandwidth and of the FLOPs it uses. What power that takes is the board's to say.
+
 Noise is multiplicative and log-normal: one factor for each launch, one for each repeat, drawn from the seed.
 """
 
@@ -26,6 +33,7 @@ from typing import Any
 from pytest_llmperf.arithmetic import Architecture, Hardware
 from pytest_llmperf.clock import NS_PER_S, VirtualClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
+from pytest_llmperf.engines.simulated_board import NoBoard, SimulatedBoard
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.engines.streams import StreamingEngine
 from pytest_llmperf.errors import EngineError, OptionError
@@ -43,11 +51,17 @@ _BOARDS = {
 _BANDWIDTH_SHARE = 0.66
 _FLOPS_SHARE = 0.65
 _STEP_OVERHEAD_S = 0.25e-3
+#: The share of the highest SM clock below which it takes away from the bandwidth that can be reached: a guess.
+_BANDWIDTH_KNEE = 0.6
+#: Of the memory, how much a server takes for weights and KV cache: vLLM's default.
+_MEMORY_SHARE = 0.9
 _TOKEN_BUDGET = 8192
 _MAX_SEQUENCES = 256
 
 #: The settings that a simulated engine takes, and their defaults.
-_SETTINGS: dict[str, float] = {"seed": 0, "launch_noise": 0.0, "repeat_noise": 0.0, "slowdown": 1.0}
+_SETTINGS: dict[str, float] = {"seed": 0, "launch_noise": 0.0, "repeat_noise": 0.0, "slowdown": 1.0, "power_scale": 1.0}
+#: Those that are a factor, and on what.
+_FACTORS = {"slowdown": "every time", "power_scale": "the board's power"}
 #: Arguments of real engines that change nothing here: a suite that names them still runs.
 _WITHOUT_EFFECT = {"gpu_memory_utilization", "max_model_len", "load_format", "enforce_eager"}
 
@@ -72,10 +86,13 @@ class SimulatedEngine(StreamingEngine):
     Args:
         spec: The simulated board, the model, and the settings among its arguments.
         launch: Which engine start this is; with the seed it decides the launch's noise.
+        board: What it runs on; without one the clocks run free.
     """
 
-    def __init__(self, spec: EngineSpec, launch: int = 0) -> None:
+    def __init__(self, spec: EngineSpec, launch: int = 0, board: SimulatedBoard | None = None) -> None:
         self.clock = VirtualClock()
+        self._board: SimulatedBoard = board or NoBoard()
+        self._opened = False
         self._spec = spec
         self._launch = launch
         # Not the spec's key: that holds the model's folder, and a seed has to give the same on every machine.
@@ -95,6 +112,7 @@ class SimulatedEngine(StreamingEngine):
         self._decode_flops = cache(model.flops_per_token)
         self._prefill_flops = cache(model.prefill_flops)
         self._weight_bytes = cache(model.decode_weight_bytes)
+        self._footprint = max(model.weight_bytes(), round(_MEMORY_SHARE * (self._hardware.memory_bytes or 0)))
         self._factors: dict[str, float] = {}
         self._waiting: list[_Sequence] = []
         self._prefilling: list[_Sequence] = []
@@ -104,6 +122,10 @@ class SimulatedEngine(StreamingEngine):
     async def open(self) -> EngineInfo:
         """Start at once; a simulated board needs no warming up."""
         config = self._config
+        if not self._opened:
+            self._opened = True
+            self._board.attach(self.clock.now, power_scale=self._settings["power_scale"])
+            self._board.load(self._footprint)
         return EngineInfo(
             kind="sim",
             version=self._spec.choice.name,
@@ -163,9 +185,7 @@ class SimulatedEngine(StreamingEngine):
         await asyncio.sleep(0)
         while self._waiting or self._running:
             self._admit()
-            seconds = self._step_seconds(self._prefilling, self._running)
-            noise = self._noise((self._prefilling or self._running)[0].request)
-            await self.clock.sleep_until(self.clock.now() + round(seconds * noise * NS_PER_S))
+            await self.clock.sleep_until(self._begin_step(self._prefilling, self._running))
             self._running += self._prefilling
             self._prefilling.clear()
             for sequence in list(self._running):
@@ -185,14 +205,25 @@ class SimulatedEngine(StreamingEngine):
             sequence.scheduled_ns = self.clock.now()
             self._prefilling.append(sequence)
 
-    def _step_seconds(self, prefills: list[_Sequence], decodes: list[_Sequence]) -> float:
+    def _begin_step(self, prefills: list[_Sequence], decodes: list[_Sequence]) -> int:
+        """Tell the board what begins; when it will end, in ns."""
         flops = sum(self._prefill_flops(len(s.request.prompt)) for s in prefills)
         flops += sum(self._decode_flops(s.context) for s in decodes)
         tokens = sum(len(s.request.prompt) for s in prefills) + len(decodes)
         moved = self._weight_bytes(max(1, tokens)) + sum(self._kv_bytes(s.context) for s in decodes)
-        memory_s = moved / (self._hardware.peak_bandwidth * _BANDWIDTH_SHARE)
-        compute_s = flops / (self._hardware.peak_flops(self._compute_dtype()) * _FLOPS_SHARE)
-        return (max(memory_s, compute_s) + _STEP_OVERHEAD_S) * self._settings["slowdown"]
+        sm_share = self._board.sm_clock_mhz() / self._board.max_sm_clock_mhz
+        memory_share = self._board.memory_clock_mhz() / self._board.max_memory_clock_mhz
+        bandwidth = self._hardware.peak_bandwidth
+        peak = self._hardware.peak_flops(self._compute_dtype()) * sm_share
+        memory_s = moved / (bandwidth * _BANDWIDTH_SHARE * memory_share * min(1.0, sm_share / _BANDWIDTH_KNEE))
+        compute_s = flops / (peak * _FLOPS_SHARE)
+        seconds = (max(memory_s, compute_s) + _STEP_OVERHEAD_S) * self._settings["slowdown"]
+        seconds *= self._noise((prefills or decodes)[0].request)
+        start = self.clock.now()
+        end = start + round(seconds * NS_PER_S)
+        memory, compute = moved / (seconds * bandwidth), flops / (seconds * peak)
+        self._board.occupy(start, end, memory=min(1.0, memory), compute=min(1.0, compute))
+        return end
 
     def _compute_dtype(self) -> str:
         # The V100 has no bfloat16; its engines compute in float16.
@@ -223,11 +254,15 @@ class SimulatedEngine(StreamingEngine):
         return []
 
     async def close(self) -> None:
-        """Drop whatever was running."""
+        """Drop whatever was running, and leave the board."""
         if self._stepper is not None and not self._stepper.done():
             self._stepper.cancel()
         self._waiting.clear()
         self._running.clear()
+        if self._opened:
+            self._opened = False
+            self._board.unload()
+            self._board.detach()
 
 
 def _settings(spec: EngineSpec) -> dict[str, float]:
@@ -248,8 +283,8 @@ def check_settings(engine: str, given: Mapping[str, Any]) -> dict[str, float]:
             raise OptionError(f"{engine}: {name} is a number of at least 0, not {value!r}.")
         if name.endswith("_noise") and value > 1:
             raise OptionError(f"{engine}: {name} is a relative standard deviation of at most 1, not {value!r}.")
-        if name == "slowdown" and not 1e-3 <= value <= 1e3:
+        if name in _FACTORS and not 1e-3 <= value <= 1e3:
             raise OptionError(
-                f"{engine}: slowdown is a factor on every time from 0.001 to 1000, and cannot be {value!r}."
+                f"{engine}: {name} is a factor on {_FACTORS[name]} from 0.001 to 1000, and cannot be {value!r}."
             )
     return {**_SETTINGS, **given}

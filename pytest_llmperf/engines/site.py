@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pytest_llmperf.engines.account import Calibration
+from pytest_llmperf.engines.simulated_board import SimulatedBoard
 
 __all__ = ["Site"]
 
@@ -18,6 +19,7 @@ class Site:
         connect_timeout: Seconds until a connection to a server must stand.
         read_timeout: Seconds of silence after which a request has failed.
         start_timeout: Seconds that a server may take to start.
+        simulated_board: What a simulated engine runs on.
         calibrations: Of the load client, by its settings: found once, valid for the session.
     """
 
@@ -25,4 +27,5 @@ class Site:
     connect_timeout: float = 30.0
     read_timeout: float = 120.0
     start_timeout: float = 1800.0
+    simulated_board: SimulatedBoard | None = None
     calibrations: dict[str, Calibration] = field(default_factory=dict)

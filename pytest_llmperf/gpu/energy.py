@@ -15,15 +15,41 @@ board is compared with itself, and is no part of the uncertainty given here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import TypeAlias
 
-__all__ = ["DISAGREEMENT", "Joules", "NoEnergy", "Step", "by_counter", "by_integral", "disagreement", "steps", "total"]
+__all__ = [
+    "DISAGREEMENT",
+    "FELL",
+    "Joules",
+    "NoEnergy",
+    "Readings",
+    "Step",
+    "by_counter",
+    "by_integral",
+    "disagreement",
+    "localised",
+    "ordered",
+    "steps",
+    "total",
+]
 
 #: Relative difference of counter and integral above which a reader should know.
 DISAGREEMENT = 0.05
+#: Why a counter that fell tells nothing.
+FELL = "the energy counter fell: the driver was reloaded"
+#: A step between two reads so close (ns) is well enough known, however much closer others are.
+_CLOSE_NS = 5_000_000
+#: A step's moment is compared with those of so many steps on either side.
+_ABOUT = 3
 _NS = 1_000_000_000
+
+#: Times in ns and what was read then.
+Readings: TypeAlias = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +69,7 @@ class Joules:
         start_ns: From when it was counted.
         end_ns: Until when.
         source: ``"counter"`` or ``"integral"``.
+        notes: What a reader should know of it, in sentences.
     """
 
     value: float
@@ -50,6 +77,7 @@ class Joules:
     start_ns: int
     end_ns: int
     source: str
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -87,6 +115,12 @@ class Step:
         return (self.until_ns - self.after_ns) / _NS / math.sqrt(12)
 
 
+def ordered(readings: Readings, merged: Callable[[Iterable[float]], float]) -> list[tuple[int, float]]:
+    """By time, one a moment; what is no number, or below zero, was not read."""
+    numbers = sorted((at, value) for at, value in readings if math.isfinite(value) and value >= 0)
+    return [(at, merged([value for _, value in same])) for at, same in groupby(numbers, key=itemgetter(0))]
+
+
 def steps(readings: Sequence[tuple[int, float]]) -> list[Step]:
     """The steps of a counter among its readings.
 
@@ -96,17 +130,33 @@ def steps(readings: Sequence[tuple[int, float]]) -> list[Step]:
     return [Step(t0, t1, c1) for (t0, c0), (t1, c1) in pairwise(readings) if c1 != c0]
 
 
+def localised(found: Sequence[Step]) -> list[Step]:
+    """Of the steps those whose moments are known well, compared with the steps about them.
+
+    A counter that is read in pairs about an expected step has such steps, and between them changes that may be of one
+    step or of several. Where none is known well, all stand.
+    """
+    widths = [step.until_ns - step.after_ns for step in found]
+
+    def best(place: int) -> int:
+        return min(widths[max(0, place - _ABOUT) : place + _ABOUT + 1])
+
+    return [step for n, step in enumerate(found) if widths[n] <= max(2 * best(n), _CLOSE_NS)]
+
+
 def by_counter(readings: Sequence[tuple[int, float]], start_ns: int, end_ns: int) -> Joules | NoEnergy:
     """Energy between the first and the last step of the counter within a window.
 
     Args:
-        readings: Time in ns and value in joules, ascending in time; from a little before the window to a little after.
+        readings: Time in ns and value in joules, from a little before the window to a little after. They may come
+            unordered and doubled; those that are no number are left out.
         start_ns: Begin of the window.
         end_ns: Its end.
     """
+    readings = ordered(readings, max)
     if any(later < earlier for (_, earlier), (_, later) in pairwise(readings)):
-        return NoEnergy("the energy counter fell: the driver was reloaded")
-    within = [step for step in steps(readings) if start_ns <= step.after_ns and step.until_ns <= end_ns]
+        return NoEnergy(FELL)
+    within = [step for step in localised(steps(readings)) if start_ns <= step.after_ns and step.until_ns <= end_ns]
     if len(within) < 2:
         return NoEnergy(
             f"too short: the window of {(end_ns - start_ns) / 1e6:.0f} ms holds {len(within)} steps of the energy "
@@ -123,11 +173,11 @@ def by_integral(readings: Sequence[tuple[int, float]], start_ns: int, end_ns: in
     """The trapezoid over power readings, the outermost readings held to the window's ends.
 
     Args:
-        readings: Time in ns and power in watts, ascending in time; those outside of the window are not used.
+        readings: Time in ns and power in watts, likewise; those outside of the window are not used.
         start_ns: Begin of the window.
         end_ns: Its end.
     """
-    within = [(at, watts) for at, watts in readings if start_ns <= at <= end_ns]
+    within = [(at, watts) for at, watts in ordered(readings, statistics.fmean) if start_ns <= at <= end_ns]
     if not within or end_ns <= start_ns:
         return NoEnergy("too short: no power reading falls into the window")
     held = [(start_ns, within[0][1]), *within, (end_ns, within[-1][1])]

@@ -18,8 +18,8 @@ _TIMES = ("at_ns", "counter_at_ns", "slow_at_ns")
 _WHOLE = ("reasons",)
 #: Arrays of numbers, with the decimals that their sensors have.
 _NUMBERS = {
-    "power_w": 3, "sm_clock_mhz": 0, "memory_clock_mhz": 0, "counter_j": 3, "temperature_c": 0,
-    "memory_used": 0, "utilization": 2,
+    "power_w": 3, "sm_clock_mhz": 0, "memory_clock_mhz": 0, "counter_j": 3, "temperature_c": 0, "memory_used": 0,
+    "utilization": 2,
 }  # fmt: skip
 _PLAIN = ("throttle_ns", "dram", "tensor", "sm", "refused")
 

@@ -17,18 +17,20 @@ from pytest_llmperf.options import MARKER, add_options
 from pytest_llmperf.plugin.boards import SessionBoards
 from pytest_llmperf.plugin.fixtures import (
     NoBenchmark,
+    _power_watch,
     gpu_clock,
     gpus,
     llm_engine,
     llm_model,
     llmperf,
+    power_sampler,
     uses_llmperf,
 )
 from pytest_llmperf.plugin.keys import BOARDS, RECORDER, SESSION, STATE
 from pytest_llmperf.plugin.recorder import Recorder
 from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches, run_again, run_in_rounds
 
-__all__ = ["gpu_clock", "gpus", "llm_engine", "llm_model", "llmperf"]
+__all__ = ["_power_watch", "gpu_clock", "gpus", "llm_engine", "llm_model", "llmperf", "power_sampler"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

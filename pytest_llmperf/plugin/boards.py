@@ -1,9 +1,12 @@
-"""The boards of a session, open while it needs them, and the clock that they are held at."""
+"""The boards of a session, open while it needs them, and the clock that they are held at.
+
+With a simulated engine they are simulated too: nothing of this machine is opened, read or locked.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,8 +16,11 @@ from pytest_llmperf.plugin.keys import RECORDER
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_llmperf.engines.spec import EngineChoice
     from pytest_llmperf.gpu import Board, Device
     from pytest_llmperf.gpu.clocks import ClockHolder, HeldClock
+    from pytest_llmperf.gpu.sensor import Sensor
+    from pytest_llmperf.gpu.simulated import SimulatedDevice
 
 __all__ = ["SessionBoards"]
 
@@ -23,7 +29,12 @@ class SessionBoards:
     """The boards that this session may use. Nothing is opened before somebody asks.
 
     Args:
-        config: Holds ``--gpu-clock``, ``--gpu-memory-clock`` and ``--gpu-clock-mode``.
+        config: Holds ``--gpu-clock``, ``--gpu-memory-clock``, ``--gpu-clock-mode`` and ``--llmperf-engine``.
+
+    Attributes:
+        clock: What is held right now; ``None`` when nothing is.
+        notes: What a reader of the header should know.
+        before_hold: Called before a clock is held: the last moment to see boards whose clock is free.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -31,14 +42,18 @@ class SessionBoards:
         self._requested: int | None = config.getoption("--gpu-clock")
         self._requested_memory: int | None = config.getoption("--gpu-memory-clock")
         self._expected = config.getoption("--gpu-clock-mode") == "expect"
-        # Under xdist the controller holds the session's clock, once, and its workers live with it.
+        # Under xdist the controller holds the session's clock, once, and its workers live with it. Of simulated boards
+        # each process has its own.
         self._controller: int | None = getattr(config, "workerinput", {}).get("llmperf", {}).get("pid")
         self._open = ExitStack()
         self._held = ExitStack()
         self._devices: list[Device] | None = None
         self._holder: ClockHolder | None = None
+        self._simulated: SimulatedDevice | None = None
         self.clock: HeldClock | None = None
         self.notes: list[str] = []
+        self.before_hold: Callable[[], None] = lambda: None
+        self._sensors: dict[str, Sensor] | None = None
 
     def boards(self) -> tuple[Board, ...]:
         """In CUDA's order; none without a driver."""
@@ -50,6 +65,8 @@ class SessionBoards:
         Raises:
             GpuError: a board is there and does not answer.
         """
+        if self.simulated is not None:
+            return [self.simulated]
         if self._devices is None:
             from pytest_llmperf.gpu.nvml import Nvml
 
@@ -69,6 +86,44 @@ class SessionBoards:
         """Whether the command line asks for a clock."""
         return self._requested is not None or self._requested_memory is not None
 
+    @property
+    def simulated(self) -> SimulatedDevice | None:
+        """The simulated board, where the engine that was asked for, or was chosen, is a simulated one."""
+        if self._simulated is None and self._devices is None:
+            self.simulate(_asked_for(self._config))
+        return self._simulated
+
+    def simulate(self, choice: EngineChoice | None) -> None:
+        """Hold the board of a simulated engine instead of this machine's; of any other engine: change nothing."""
+        if self._simulated is None and choice is not None and choice.platform == "sim":
+            from pytest_llmperf.gpu.simulated import SimulatedDevice
+
+            scale = float(choice.treatment.get("power_scale", 1.0))
+            self._simulated = SimulatedDevice(choice.name.removeprefix("sim:"), power_scale=scale)
+
+    def survey(self) -> dict[str, Sensor]:
+        """How the boards' sensors behave, by UUID; they are watched when it is first asked for, for a second."""
+        if self._sensors is None:
+            from pytest_llmperf.gpu.sensor import survey
+
+            self._sensors = survey(self.devices())
+        return self._sensors
+
+    @property
+    def simulated(self) -> SimulatedDevice | None:
+        """The simulated board, where the engine that was asked for, or was chosen, is a simulated one."""
+        if self._simulated is None and self._devices is None:
+            self.simulate(_asked_for(self._config))
+        return self._simulated
+
+    def simulate(self, choice: EngineChoice | None) -> None:
+        """Hold the board of a simulated engine instead of this machine's; of any other engine: change nothing."""
+        if self._simulated is None and choice is not None and choice.platform == "sim":
+            from pytest_llmperf.gpu.simulated import SimulatedDevice
+
+            scale = float(choice.treatment.get("power_scale", 1.0))
+            self._simulated = SimulatedDevice(choice.name.removeprefix("sim:"), power_scale=scale)
+
     def begin(self) -> HeldClock | None:
         """Hold the session's clock, if one was asked for, until :meth:`close`; once, however often it is called.
 
@@ -77,7 +132,7 @@ class SessionBoards:
         """
         if self.clock is None and self.asked_for:
             clock = self._nearest(self._requested)
-            if self._controller is None:
+            if self._controller is None or self.simulated is not None:
                 self._held.enter_context(self._hold(clock))
             self.clock = clock
         return self.clock
@@ -139,16 +194,21 @@ class SessionBoards:
     def _hold(self, clock: HeldClock) -> Iterator[None]:
         if self._holder is None:
             self._holder = self._new_holder()
+        if not self._expected:
+            self.before_hold()
         with self._holder.hold(clock.locked_mhz, clock.memory_mhz):
             yield
 
     def _new_holder(self) -> ClockHolder:
-        from pytest_llmperf.gpu.clock_control import Clock
+        from pytest_llmperf.gpu.clock_control import Clock, DeviceControl
         from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock
         from pytest_llmperf.gpu.recovery import release_stale
 
         if self._expected:
             return ExpectedClock()
+        if self.simulated is not None:
+            device = self.simulated
+            return ClockLock([device], controls=[DeviceControl({device.board.uuid: device})], guarded=False)
         for recovered in release_stale():
             # The header is where one looks for it; what locks after that, or in a worker, has warnings only.
             if self.asked_for and self._controller is None:
@@ -162,4 +222,14 @@ class SessionBoards:
 
 
 def _names(boards: tuple[Board, ...]) -> str:
-    return ", ".join(f"GPU {board.index} ({board.name})" for board in boards)
+    return ", ".join(f"GPU {board.index} ({'simulated ' * board.simulated}{board.name})" for board in boards)
+
+
+def _asked_for(config: pytest.Config) -> EngineChoice | None:
+    """The simulated engine that the command line or the ini file names; ``None`` where they name none."""
+    text = config.getoption("--llmperf-engine") or config.getini("llmperf_engine") or ""
+    if not text.startswith("sim:"):
+        return None
+    from pytest_llmperf.engines.spec import choose
+
+    return choose(text, gpus=(), gate_needs_gpu=False)

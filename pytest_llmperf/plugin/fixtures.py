@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,11 +13,22 @@ from pytest_llmperf.plugin.keys import BOARDS, SESSION, STATE
 if TYPE_CHECKING:
     from pytest_llmperf.engines.pool import RunningEngine
     from pytest_llmperf.gpu import Board
+    from pytest_llmperf.gpu.power_window import PowerWindow, SharedWatch
     from pytest_llmperf.models import Model
     from pytest_llmperf.plugin.checking import Llmperf
     from pytest_llmperf.plugin.session import LlmperfSession, TestState
 
-__all__ = ["NoBenchmark", "gpu_clock", "gpus", "llm_engine", "llm_model", "llmperf", "uses_llmperf"]
+__all__ = [
+    "NoBenchmark",
+    "_power_watch",
+    "gpu_clock",
+    "gpus",
+    "llm_engine",
+    "llm_model",
+    "llmperf",
+    "power_sampler",
+    "uses_llmperf",
+]
 
 
 def uses_llmperf(item: pytest.Item) -> bool:
@@ -79,6 +90,28 @@ def gpu_clock(request: pytest.FixtureRequest) -> Iterator[int | None]:
         raise OptionError(f"The parameter gpu_clock of {request.node.nodeid} is a clock in MHz, not {wanted!r}.")
     with boards.at(wanted) as clock:
         yield clock.locked_mhz
+
+
+@pytest.fixture(scope="session")
+def _power_watch(request: pytest.FixtureRequest) -> Iterator[SharedWatch]:
+    """Reads the boards in use for all windows of the session."""
+    from pytest_llmperf.gpu.power_window import SharedWatch
+
+    watch = SharedWatch(request.config.stash[BOARDS].boards)
+    yield watch
+    watch.close()
+
+
+@pytest.fixture
+def power_sampler(_power_watch: SharedWatch) -> Callable[[], PowerWindow]:
+    """Measures the energy and the mean power of a block of code, without an engine.
+
+    ``with power_sampler() as p: work()``, then ``p.energy_j`` and ``p.power_w``. Where there is nothing to
+    read ``p.energy_j`` is ``None`` and ``p.reason`` says why.
+    """
+    from pytest_llmperf.gpu.power_window import PowerWindow
+
+    return lambda: PowerWindow(_power_watch)
 
 
 class NoBenchmark:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_llmperf.errors import OptionError
+from pytest_llmperf.plugin.keys import BOARDS
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -49,7 +50,7 @@ class Recorder:
         self.run_id = inherited["run_id"] if inherited else f"{now:%Y%m%d-%H%M%S}-{os.getpid()}"
         self.folder = Path(inherited["folder"]) if inherited else self._folder()
         self.saved = 0
-        self.peaks: list[dict[str, Any]] = []
+        self._found: dict[str, Any] = {}
         self._records: list[dict[str, Any]] = []
         self._results: Results | None = None
         self._journaling = False
@@ -113,6 +114,14 @@ class Recorder:
                 for left in self.folder.glob(pattern):
                     left.unlink()
 
+    def note(self, **found: Any) -> None:
+        """Keep what was found out about this machine, for the record's ``environment``.
+
+        It goes through the journal, so that what a worker of xdist found reaches the report as well.
+        """
+        self._found.update(printable(found))
+        self.journal({"environment": found})
+
     def journal(self, record: dict[str, Any]) -> None:
         """Keep a record, final or not, against the death of this process."""
         record = printable(record)
@@ -174,7 +183,10 @@ class Recorder:
         from pytest_llmperf.gpu.nvml import cuda_version, visible_boards
         from pytest_llmperf.machine import environment
 
-        return {**environment(visible_boards(), cuda_version()), "peaks": self.peaks}
+        held = self._config.stash[BOARDS]
+        if held.simulated is not None:
+            return {**environment(held.boards(), None), **self._found}
+        return {**environment(visible_boards(), cuda_version()), **self._found}
 
     def provenance(self) -> dict[str, Any]:
         """What a baseline should remember of the run that made it."""
@@ -190,8 +202,9 @@ class Recorder:
         from pytest_llmperf.errors import ResultsError
         from pytest_llmperf.report.write import assemble, read_journals, write_report
 
-        _, journaled = read_journals(self.folder)
-        self._results = assemble(self._head(), self._records, journaled)
+        journals = read_journals(self.folder)
+        self._found = journals.found
+        self._results = assemble(self._head(), self._records, journals.tests)
         try:
             write_report(self._results, self.folder)
         except ResultsError as error:

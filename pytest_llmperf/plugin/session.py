@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,14 @@ from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sample_file import dump_samples
+from pytest_llmperf.gpu.simulated import SimulatedWatch
 from pytest_llmperf.gpu.watch import BoardWatch
-from pytest_llmperf.machine import cpu_name
+from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
+from pytest_llmperf.plugin.calibration import Calibration
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
@@ -89,6 +91,9 @@ class LlmperfSession:
         self.in_worker = hasattr(config, "workerinput")
         if not config.option.collectonly:
             recorder.begin()
+            if config.stash[BOARDS].simulated is not None:
+                # Where the engine was chosen by xdist's workers alone, their controller does not know the board.
+                recorder.note(gpus=environment(self.boards, None)["gpus"])
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()
         self.progress = Progress(config, self.options.launches)
@@ -96,11 +101,20 @@ class LlmperfSession:
             boards=tuple(board.name for board in self.boards),
             connect_timeout=self.options.connect_timeout,
             read_timeout=self.options.read_timeout,
+            simulated_board=config.stash[BOARDS].simulated,
         )
-        self._board_watch: BoardWatch | None = None
+        self._board_watch: BoardWatch | SimulatedWatch | None = None
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
         self._peaks: list[peaks.DevicePeaks] | None = None
+        self.calibration = Calibration(
+            config.stash[BOARDS],
+            self.choice,
+            self._sampler,
+            self.progress.show,
+            lambda found: recorder.note(sensor=found),
+        )
+        config.stash[BOARDS].before_hold = self._calibrate
         self.gatekeeper = Gatekeeper(self.options, self.boards, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
@@ -159,7 +173,13 @@ class LlmperfSession:
         log = self.recorder.folder / "logs" / f"engine-{self.recorder.worker}{self._starts}.log"
         return build(spec, launch=launch, log_path=str(log), site=self._site)
 
+    def _calibrate(self) -> None:
+        """Look at the boards while nothing runs on them and their clock is free."""
+        self.calibration.prepare()
+        self.progress.clear()
+
     def _starting(self, spec: EngineSpec, launch: int) -> None:
+        self.calibration.prepare()
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
@@ -168,7 +188,7 @@ class LlmperfSession:
             except HardwareError as error:
                 self._peaks = []
                 warnings.warn(f"llmperf: {error}", stacklevel=1)
-            self.recorder.peaks = [asdict(one) for one in self._peaks]
+            self.recorder.note(peaks=[asdict(one) for one in self._peaks])
         what = f" with {spec.model.name}" if spec.model.name else ""
         self.progress.show(f"starting {spec.choice.name}{what}, launch {launch + 1}")
 
@@ -199,6 +219,7 @@ class LlmperfSession:
         if not self._enough(measurement):
             self.progress.begin()
             running = self.engine(item)
+            self.calibration.climb(running)
 
             def launch_of(
                 workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
@@ -237,7 +258,7 @@ class LlmperfSession:
         """The clock that the boards are held at now; ``None`` when it runs free."""
         return self.config.stash[BOARDS].clock
 
-    def _watch(self, running: RunningEngine) -> BoardWatch | None:
+    def _watch(self, running: RunningEngine) -> BoardWatch | SimulatedWatch | None:
         """Who reads the boards of an engine while it is measured; nobody when it runs on none that is here.
 
         Raises:
@@ -248,15 +269,21 @@ class LlmperfSession:
             return None
         if not boards:
             raise OptionError(
-                f"A GPU clock was asked for, and the engine runs on {'a simulated ' * running.info.simulated}"
-                f"{running.info.device}.",
+                f"A GPU clock was asked for, and the engine runs on {running.info.device}.",
                 remedy="Leave --gpu-clock, --gpu-memory-clock and the gpu_clock parameter out, or measure the GPUs of "
                 "this machine.",
             )
-        uuids = tuple(board.uuid for board in boards)
+        return self._sampler(boards)
+
+    def _sampler(self, boards: Sequence[Board] | None = None) -> BoardWatch | SimulatedWatch:
+        uuids = tuple(board.uuid for board in (self.boards if boards is None else boards))
         if self._board_watch is None or self._board_watch.uuids != uuids:
             self._close_watch()
-            self._board_watch = BoardWatch(uuids, memory_clock=self.clock is not None and self.clock.memory is not None)
+            simulated = self.config.stash[BOARDS].simulated
+            watched = self.clock is not None and self.clock.memory is not None
+            self._board_watch = (
+                BoardWatch(uuids, memory_clock=watched) if simulated is None else SimulatedWatch([simulated])
+            )
         return self._board_watch
 
     def _own_processes(self, choice: EngineChoice) -> set[int]:
@@ -277,7 +304,7 @@ class LlmperfSession:
         Empty where they are not this machine's.
         """
         info = running.info
-        if info.simulated or info.device not in {board.name for board in self.boards}:
+        if info.device not in {board.name for board in self.boards}:
             return []
         return self.boards if running.spec.choice.platform == "url" else self.boards[: info.device_count]
 
@@ -398,9 +425,11 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
     """
     options = SessionOptions.from_config(config)
     check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
-    boards = visible_boards()
-    must = options.in_ci or options.gpu_clock_mhz is not None or options.gpu_memory_clock_mhz is not None
-    return options, boards, choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=must)
+    held = config.stash[BOARDS]
+    boards = [] if held.simulated is not None else visible_boards()
+    choice = choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=options.in_ci or held.asked_for)
+    held.simulate(choice)
+    return options, list(held.boards()) if held.simulated is not None else boards, choice
 
 
 def check_metric_names(given: Mapping[str, float], where: str) -> None:

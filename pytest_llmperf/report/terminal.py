@@ -25,6 +25,8 @@ _COLUMNS = (
     ("power", "power", False, False), ("tpj", "tokens/J", False, True),
 )  # fmt: skip
 
+_NARROWEST_NAME = 12
+
 
 def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]:
     """The lines of the summary with their markup; at most ``width`` columns each."""
@@ -42,7 +44,10 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
     columns = [
         column for column in _COLUMNS if column[2] or any(_value(t, column[0]) is not None for t in results.tests)
     ]
-    name_width = max(12, min(width - 12 * len(columns) - 2 - max(13, verdicts), longest))
+    room = width - _NARROWEST_NAME - 2 - max(13, verdicts)
+    while 12 * len(columns) > room and (spare := next((column for column in columns if not column[2]), None)):
+        columns.remove(spare)  # rather than a verdict that is cut off
+    name_width = max(_NARROWEST_NAME, min(width - 12 * len(columns) - 2 - max(13, verdicts), longest))
     head = f"{'test':<{name_width}}  " + "  ".join(f"{title:>10}" for _, title, *_ in columns) + "  verdict"
     yield head[:width], {"bold": True}
     for test in results.worst_first():

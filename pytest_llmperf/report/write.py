@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pytest_llmperf.files import write_atomically
 from pytest_llmperf.report.html import render
 from pytest_llmperf.report.results import ClockRecord, Results, TestRecord, read_results
 
-__all__ = ["assemble", "load_run", "read_journals", "write_report"]
+__all__ = ["Journals", "assemble", "load_run", "read_journals", "write_report"]
 
 
 def write_report(results: Results, folder: Path, template: Path | None = None) -> None:
@@ -40,29 +42,60 @@ def load_run(folder: Path) -> Results:
     """
     if (folder / "results.json").exists():
         return read_results(folder / "results.json")
-    head, journaled = read_journals(folder)
+    journals = read_journals(folder)
+    head = journals.head
     if head is None:
         raise ResultsError(f"{folder} holds neither results.json nor a journal.", remedy="Give a run's report folder.")
-    return assemble(head, [], journaled)
+    return assemble({**head, "environment": {**head["environment"], **journals.found}}, [], journals.tests)
 
 
-def read_journals(folder: Path) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any]]]:
-    """The head of a run (``None`` without a journal) and its last record of each test, from the journals of a folder.
+@dataclass
+class Journals:
+    """What the journals of a run hold: its own, or one of each worker of xdist.
+
+    Attributes:
+        head: The run, its environment and the metrics' definitions; ``None`` without a journal.
+        found: What was found out about the machine while it ran, of all processes together.
+        tests: The last record of each test, by its id.
+    """
+
+    head: dict[str, Any] | None = None
+    found: dict[str, Any] = field(default_factory=dict)
+    tests: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def read_journals(folder: Path) -> Journals:
+    """Read the journals of a report's folder.
 
     Lines that are no records are left out: the last one may be cut off by a kill.
     """
-    head: dict[str, Any] | None = None
-    tests: dict[str, dict[str, Any]] = {}
+    read = Journals()
     for journal in sorted(folder.glob("journal*.jsonl")):
+        found: dict[str, Any] = {}
         for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
             record = _parsed(line)
             if record is None:
                 continue
             if "run" in record:
-                head = record
+                read.head = record
             elif isinstance(record.get("nodeid"), str):
-                tests[record["nodeid"]] = record
-    return head, tests
+                read.tests[record["nodeid"]] = record
+            elif isinstance(record.get("environment"), dict):
+                found |= record["environment"]  # a process's later word on something replaces its former one
+        read.found = _merged(read.found, found)
+    return read
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, objects within objects too; where they differ a value goes before none, and else the latter."""
+    merged = dict(one)
+    for key, value in other.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(before, value)
+        elif value is not None or key not in merged:
+            merged[key] = value
+    return merged
 
 
 def assemble(head: dict[str, Any], records: list[dict[str, Any]], journaled: dict[str, dict[str, Any]]) -> Results:

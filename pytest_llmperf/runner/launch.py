@@ -16,7 +16,7 @@ from pytest_llmperf.engines.openai.server_metrics import disagreements
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.gpu.sampler import BoardSamples
-from pytest_llmperf.gpu.watch import BoardWatch
+from pytest_llmperf.gpu.watch import Watch
 from pytest_llmperf.metrics import UNREAD, LaunchReadings, request_tpot
 from pytest_llmperf.runner.drive import drive
 from pytest_llmperf.runner.plan import Planned, Vocabulary, plan
@@ -71,7 +71,7 @@ def measure_launch(
     repeats: int,
     read_timeout: float,
     allowed_failures: int | None = 0,
-    watch: BoardWatch | None = None,
+    watch: Watch | None = None,
     fill_s: float = 0.0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
@@ -129,7 +129,7 @@ class _Measured:
 
 async def _measure(
     running: RunningEngine, workload: Workload, test: str, repeats: int, read_timeout: float,
-    watch: BoardWatch | None, fill_s: float, progress: Callable[[str], None],
+    watch: Watch | None, fill_s: float, progress: Callable[[str], None],
 ) -> _Measured:  # fmt: skip
     vocabulary = Vocabulary(running.info.vocab_size, running.info.special_tokens)
     engine: Engine = running.engine

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_llmperf.arithmetic import Architecture, Hardware
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import Request
 from pytest_llmperf.engines.simulated import SimulatedEngine
@@ -17,8 +18,41 @@ from pytest_llmperf.errors import EngineError, OptionError
 from pytest_llmperf.models import Model, resolve
 
 
-def engine(name="sim:h200", model="mistral-7b", launch=0, args=None, **treatment):
-    return SimulatedEngine(specify(EngineChoice(name, "sim", treatment, ""), model, args or {}), launch)
+def engine(name="sim:h200", model="mistral-7b", launch=0, args=None, board=None, **treatment):
+    return SimulatedEngine(specify(EngineChoice(name, "sim", treatment, ""), model, args or {}), launch, board)
+
+
+class Board:
+    """Logs what it is told, and has the clocks that it is given."""
+
+    max_sm_clock_mhz = 1980
+    max_memory_clock_mhz = 3201
+
+    def __init__(self, sm=1980, memory=3201):
+        self.sm, self.memory = sm, memory
+        self.log = []
+        self.spans = []
+
+    def sm_clock_mhz(self):
+        return self.sm
+
+    def memory_clock_mhz(self):
+        return self.memory
+
+    def attach(self, now, *, power_scale):
+        self.log.append(("attach", now(), power_scale))
+
+    def detach(self):
+        self.log.append("detach")
+
+    def load(self, size):
+        self.log.append(("load", size))
+
+    def unload(self):
+        self.log.append("unload")
+
+    def occupy(self, start_ns, end_ns, *, memory, compute):
+        self.spans.append((start_ns, end_ns, memory, compute))
 
 
 async def ask(engine, request):
@@ -159,6 +193,73 @@ class TestNoise:
         assert times(engine(**noisy), (8, 8), repeat_id="a") == times(engine(**noisy), (8, 8), repeat_id="b")
 
 
+class TestBoard:
+    def test_is_told_of_every_step_and_of_nothing_else(self):
+        board = Board()
+        answers = times(engine(board=board), (512, 5), (3, 9))
+        ends = sorted({at for received in answers for at in received})
+        assert [end for _, end, *_ in board.spans] == ends
+        assert [start for start, *_ in board.spans] == [0, *ends[:-1]]
+        assert all(0 < memory < 1 and 0 < compute < 1 for *_, memory, compute in board.spans)
+
+    def test_shares_are_bytes_and_flops_over_the_peaks(self):
+        board = Board()
+        serve(engine(board=board), (1000, 2))
+        model = Architecture.from_config(resolve("mistral-7b").config)
+        hardware = Hardware.named("NVIDIA H200")
+        (start, middle, _, prefill), (_, end, decode, _) = board.spans
+        flops = prefill * hardware.peak_flops("bfloat16") * (middle - start) / NS_PER_S
+        assert flops == pytest.approx(model.prefill_flops(1000), rel=1e-6)
+        moved = decode * hardware.peak_bandwidth * (end - middle) / NS_PER_S
+        assert moved == pytest.approx(model.decode_read_bytes(1, 1001), rel=0.01)
+
+    def test_is_attached_loaded_unloaded_and_detached_once(self):
+        board = Board()
+        simulated = engine(board=board, power_scale=1.1)
+        serve(simulated, (1, 2))
+        with simulated.clock.runner() as runner:
+            runner.run(simulated.close())
+        attach, (load, size), *rest = board.log
+        assert attach == ("attach", 0, 1.1)
+        assert (load, size) == ("load", round(0.9 * 141e9))
+        assert rest == ["unload", "detach"]
+
+    def test_that_is_never_opened_hears_nothing(self):
+        board = Board()
+        simulated = engine(board=board)
+        with simulated.clock.runner() as runner:
+            runner.run(simulated.close())
+        assert board.log == []
+
+    @pytest.mark.parametrize("noise", [{}, {"launch_noise": 0.02, "repeat_noise": 0.01, "slowdown": 1.3}])
+    def test_at_its_highest_clocks_changes_no_latency(self, noise):
+        lengths = [(17 * i + 1, 3 * i + 2) for i in range(20)]
+        assert times(engine(board=Board(), **noise), *lengths) == times(engine(**noise), *lengths)
+
+    @pytest.mark.parametrize("clock", [990, 1200, 1500])
+    def test_prefill_goes_with_the_sm_clock(self, clock):
+        free, locked = (seconds(engine(board=Board(sm)), (4096, 1)) - 0.25e-3 for sm in (1980, clock))
+        assert locked == pytest.approx(free * 1980 / clock, rel=1e-6)
+
+    def test_decode_goes_with_it_below_a_knee_only(self):
+        def step(sm):
+            first, second = times(engine(board=Board(sm)), (1, 2))[0]
+            return (second - first) / NS_PER_S - 0.25e-3
+
+        assert step(1200) == step(1980)
+        assert step(594) == pytest.approx(2 * step(1980), rel=1e-6)  # 30 % of it, half of the knee
+
+    def test_decode_goes_with_the_memory_clock(self):
+        def step(memory):
+            first, second = times(engine(board=Board(memory=memory)), (1, 2))[0]
+            return (second - first) / NS_PER_S - 0.25e-3
+
+        assert step(1593) == pytest.approx(step(3201) * 3201 / 1593, rel=1e-6)
+
+    def test_power_scale_changes_no_time(self):
+        assert times(engine(power_scale=2), (8, 8)) == times(engine(), (8, 8))
+
+
 class TestSettings:
     @pytest.mark.parametrize("name", ["power", "speed", "enforce_eager", "dtype"])
     def test_a_setting_that_does_not_exist_is_refused_with_those_that_do(self, name):
@@ -166,16 +267,17 @@ class TestSettings:
             engine(**{name: 1})
 
     @pytest.mark.parametrize("value", [-1, "fast", None, True, [], float("nan"), float("inf")])
-    @pytest.mark.parametrize("name", ["seed", "launch_noise", "repeat_noise", "slowdown"])
+    @pytest.mark.parametrize("name", ["seed", "launch_noise", "repeat_noise", "slowdown", "power_scale"])
     @pytest.mark.parametrize("origin", ["treatment", "args"])
     def test_a_value_that_is_no_number_is_refused(self, name, value, origin):
         given = {name: value} if origin == "treatment" else {"args": {name: value}}
         with pytest.raises(OptionError, match=f"{name} is a number of at least 0"):
             engine(**given)
 
-    def test_a_slowdown_of_nothing_is_refused(self):
-        with pytest.raises(OptionError, match="slowdown"):
-            engine(slowdown=0)
+    @pytest.mark.parametrize(("name", "of_what"), [("slowdown", "every time"), ("power_scale", "the board's power")])
+    def test_a_factor_of_nothing_is_refused(self, name, of_what):
+        with pytest.raises(OptionError, match=f"{name} is a factor on {of_what} from 0.001 to 1000"):
+            engine(**{name: 0})
 
     def test_arguments_of_real_engines_in_a_marker_change_nothing(self):
         ignored = {"gpu_memory_utilization": 0.5, "max_model_len": 512, "load_format": "dummy", "enforce_eager": True}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,28 @@ class TestCounter:
         reads = [(t, 5.0) for t, _ in counter(400)]
         assert "0 steps" in by_counter(reads, 0, 3 * S).reason
 
+    @given(seed=st.integers(0, 50))
+    def test_unordered_doubled_and_missing_readings(self, seed):
+        reads = counter(400)
+        mixed = [*reads, *reads[::7], *((t + 1, math.nan) for t, _ in reads[::5])]
+        random.Random(seed).shuffle(mixed)
+        assert by_counter(mixed, 0, 3 * S) == by_counter(reads, 0, 3 * S)
+
+    def test_a_counter_that_falls_and_rises_above_its_old_value(self):
+        reads = counter(400)
+        reads[300:] = [(t, v + 1e6) for t, v in reads[300:]]
+        reads[299] = (reads[299][0], 5.0)
+        assert "driver was reloaded" in by_counter(reads, 0, 3 * S).reason
+
+    def test_steps_that_were_looked_for_are_the_ends(self):
+        """Read in pairs about every second step of 20 ms, a change from pair to pair is of nobody knows which."""
+        reads = [
+            (t, 1e6 + 300 * (t // (20 * MS)) * 0.02) for n in range(60) for t in (n * 40 * MS - MS, n * 40 * MS + MS)
+        ]
+        found = by_counter(reads, 121 * MS, 1479 * MS)
+        assert found.watts == pytest.approx(300, rel=0.002)
+        assert found.error < 0.001 * found.value
+
     def test_steps(self):
         assert [s.value for s in steps([(0, 1.0), (10, 1.0), (20, 3.0), (30, 3.0), (40, 4.0)])] == [3.0, 4.0]
 
@@ -84,6 +107,11 @@ class TestIntegral:
     def test_readings_outside_are_not_used(self):
         found = by_integral([(-1, 9999.0), (500 * MS, 200.0), (S + 1, 9999.0)], 0, S)
         assert found.value == pytest.approx(200)
+
+    def test_unordered_doubled_and_missing_readings(self):
+        readings = [(n * 100 * MS, 200.0 + n) for n in range(41)]
+        mixed = [*readings[::-1], *readings, (150 * MS, math.nan), (250 * MS, math.inf)]
+        assert by_integral(mixed, 0, 4 * S) == by_integral(readings, 0, 4 * S)
 
     def test_without_readings(self):
         assert by_integral([], 0, S) == NoEnergy("too short: no power reading falls into the window")

@@ -10,7 +10,6 @@ from pytest_llmperf.errors import GpuError
 from pytest_llmperf.gpu.energy import Joules, by_counter, by_integral
 from pytest_llmperf.gpu.nvml import Nvml
 from pytest_llmperf.gpu.sampler import REASONS
-from pytest_llmperf.gpu.sensor import Gauge, watch
 from pytest_llmperf.gpu.watch import BoardWatch
 
 
@@ -90,21 +89,3 @@ def test_a_board_that_is_not_there(fake_nvml):
     fake_nvml.scenario("h200")
     with pytest.raises(GpuError, match="there is no board GPU-none"):
         sampled(0.1, ["GPU-none"])
-
-
-def test_sensors_are_watched(fake_nvml):
-    fake_nvml.scenario("v100", "[boards]\nload = 0.5\n")
-    with Nvml() as nvml:
-        sensor = watch(nvml.device(nvml.boards()[0]), seconds=0.5)
-    assert isinstance(sensor.counter, Gauge)
-    assert 0.01 <= sensor.counter.period_s <= 0.1
-    assert sensor.shortest_window_s(0.02) > 2 * sensor.counter.period_s
-    assert sensor.shortest_window_s(0.2) > sensor.shortest_window_s(0.02)
-
-
-def test_a_sensor_that_never_moves_has_no_period(fake_nvml):
-    fake_nvml.scenario("consumer", "[boards]\npower = 100\n")
-    with Nvml() as nvml:
-        sensor = watch(nvml.device(nvml.boards()[0]), seconds=0.1)
-    assert "cannot be told" in sensor.power.reason or "changed" in sensor.power.reason
-    assert sensor.shortest_window_s(0.02) == 0

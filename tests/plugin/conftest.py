@@ -1,8 +1,12 @@
 """A small suite on the simulated engine, and a way to run it."""
 
 import json
+from functools import partial
 
 import pytest
+
+from pytest_llmperf.gpu import sensor
+from pytest_llmperf.plugin import calibration
 
 SUITE = """
 import pytest
@@ -53,3 +57,11 @@ def suite(pytester):
     suite = Suite(pytester)
     suite.write()
     return suite
+
+
+@pytest.fixture(autouse=True)
+def _short_calibration(monkeypatch):
+    """Inner sessions of this process look at the boards for as short a time as the fake ones allow."""
+    monkeypatch.setattr(sensor, "survey", partial(sensor.survey, seconds=0.5))
+    monkeypatch.setattr(calibration, "SETTLE_S", 0)
+    monkeypatch.setattr(calibration, "idle_window_s", lambda sensors: 0.5)

@@ -1,0 +1,1 @@
+"""How right the energy of a window is, beside Zeus."""

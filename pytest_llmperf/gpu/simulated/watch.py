@@ -1,0 +1,154 @@
+"""Simulated boards while something is measured: read afterwards, at the moments at which a sampler would have read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.gpu import Reading, Unreadable
+from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
+from pytest_llmperf.gpu.simulated.device import SimulatedDevice
+
+__all__ = ["SimulatedWatch"]
+
+#: Seconds of virtual time from one reading to the next.
+INTERVAL_S = 0.01
+#: Slow quantities (temperature, memory, utilisation) are this many readings apart.
+_SLOW_EVERY = 20
+#: The counter is read so long before and after each of its steps, as a sampler does that knows when they come.
+_ABOUT_NS = 1_000_000
+#: Steps of the counter that are read before the span, so that the first lies outside of it.
+_LEAD_STEPS = 2
+#: Two clocks that differ by less are one.
+_SAME_CLOCK_NS = 1000
+
+
+class SimulatedWatch:
+    """Samples simulated boards as :class:`~pytest_llmperf.gpu.watch.BoardWatch` samples real ones.
+
+    Times are those of the engine that drives them. Nothing runs between begin and end, so nothing is disturbed. On the
+    engine's event loop, where waiting costs nothing, a span begins at the same phase of the sensors and after the same
+    rest whatever was measured before, and ends when the counters have stepped once more.
+
+    Args:
+        devices: The boards.
+        interval_s: Seconds of virtual time from one reading to the next.
+    """
+
+    def __init__(self, devices: Sequence[SimulatedDevice], interval_s: float = INTERVAL_S) -> None:
+        self._devices = tuple(devices)
+        self._interval_ns = round(interval_s * NS_PER_S)
+        self._begun: list[int] = []
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The boards, in the order in which their samples come."""
+        return tuple(device.board.uuid for device in self._devices)
+
+    async def begin(self) -> None:
+        """Begin a span."""
+        for device in self._devices:
+            await _reach(device, (device.timeline.now() // NS_PER_S + 2) * NS_PER_S)
+        self._begun = [device.keep(self) for device in self._devices]
+
+    async def end(self) -> list[BoardSamples]:
+        """End it; what was to be read in it and a little around it, board by board."""
+        ended = [device.timeline.now() for device in self._devices]
+        for device, moment in zip(self._devices, ended, strict=True):
+            await _reach(device, moment + device.product.counter_period_ns + 2 * _ABOUT_NS)
+        spans = zip(self._devices, self._begun, ended, strict=True)
+        samples = [_Reader(device).read(begun, end, self._interval_ns) for device, begun, end in spans]
+        self.close()
+        return samples
+
+    def close(self) -> None:
+        """Give up a span that was begun; it may be closed again."""
+        for device in self._devices:
+            device.release(self)
+
+
+class _Reader:
+    """One board, at the moments of its past that it is led through."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._timeline = device.timeline
+        self._moment = 0
+        self._device = device.as_of(lambda: self._moment)
+        self._samples = BoardSamples(device.board.uuid)
+
+    def read(self, begun_ns: int, ended_ns: int, interval_ns: int) -> BoardSamples:
+        start = begun_ns - _LEAD_STEPS * self._device.product.counter_period_ns
+        now = self._timeline.now()
+        for number, moment in enumerate(_steps(start, now, interval_ns)):
+            self._fast(moment)
+            if number % _SLOW_EVERY == 0 or moment == now:
+                self._slow(moment)
+        for tick in self._device.counter_ticks(start, now):
+            self._counter(tick - _ABOUT_NS)
+            self._counter(min(now, tick + _ABOUT_NS))
+        self._over(begun_ns, ended_ns)
+        return self._samples
+
+    def _fast(self, moment: int) -> None:
+        samples, device = self._samples, self._device
+        self._moment = moment
+        samples.at_ns.append(self._timeline.outside(moment))
+        samples.power_w.append(samples.number("power", device.power_w()))
+        samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
+        samples.memory_clock_mhz.append(samples.number("memory_clock", device.memory_clock_mhz()))
+        samples.reasons.append(_bits(device.clock_reasons()))
+
+    def _slow(self, moment: int) -> None:
+        samples, device = self._samples, self._device
+        self._moment = moment
+        samples.slow_at_ns.append(self._timeline.outside(moment))
+        samples.temperature_c.append(samples.number("temperature", device.temperature_c()))
+        samples.memory_used.append(samples.number("memory_used", device.memory_used_bytes()))
+        utilization = device.utilization()
+        share = utilization if isinstance(utilization, Unreadable) else utilization.gpu
+        samples.utilization.append(samples.number("utilization", share))
+
+    def _counter(self, moment: int) -> None:
+        self._moment = moment
+        self._samples.counter_at_ns.append(self._timeline.outside(moment))
+        self._samples.counter_j.append(self._samples.number("energy", self._device.energy_j()))
+
+    def _over(self, begun_ns: int, ended_ns: int) -> None:
+        """What the board counts itself, from the begin to the end."""
+        samples, device = self._samples, self._device
+        self._moment = begun_ns
+        before = device.throttle_ns()
+        meter = device.activity_meter()
+        self._moment = ended_ns
+        for cause, after in device.throttle_ns().items():
+            earlier = before[cause]
+            if not isinstance(after, Unreadable) and not isinstance(earlier, Unreadable):
+                samples.throttle_ns[cause] = after - earlier
+        activity = meter if isinstance(meter, Unreadable) else meter.read()
+        if isinstance(activity, Unreadable):
+            samples.refused["activity"] = activity.reason
+            return
+        for name in ("dram", "tensor", "sm"):
+            setattr(samples, name, getattr(activity, name))
+
+
+async def _reach(device: SimulatedDevice, moment_ns: int) -> None:
+    """Wait for a moment of the board's life, if the running event loop lives on the clock that drives it."""
+    loop = asyncio.get_running_loop()
+    while (left := moment_ns - device.timeline.now()) > 0:
+        if not device.timeline.driven or abs(loop.time() * NS_PER_S - device.now()) > _SAME_CLOCK_NS:
+            return
+        await asyncio.sleep(left / NS_PER_S)
+
+
+def _steps(start: int, end: int, step: int) -> Iterator[int]:
+    """From start to end, both included."""
+    yield from range(start, end, step)
+    yield end
+
+
+def _bits(reasons: Reading[frozenset[str]]) -> int:
+    if isinstance(reasons, Unreadable):
+        return -1
+    return sum(1 << bit for bit, name in enumerate(REASONS) if name in reasons)
