@@ -82,14 +82,17 @@ class BoardsLock:
         Raises:
             GpuError: a board refused, or the process whose lock this is has released it.
         """
-        before = self._clock
+        # What is recorded may be more than the clock held: a change that failed and could not be taken back.
+        before, back = self._record.clock, self._clock
         # Until all boards have changed, some may be locked in either way.
-        sm = before.sm_mhz if clock.sm_mhz is None else clock.sm_mhz
-        memory = before.memory_mhz if clock.memory_mhz is None else clock.memory_mhz
+        either = Clock(
+            before.sm_mhz if clock.sm_mhz is None else clock.sm_mhz,
+            before.memory_mhz if clock.memory_mhz is None else clock.memory_mhz,
+        )
         with _exclusive(self._records):
             if self._lent_at is not None and self._recorded() is None:
                 raise _ReleasedError("The process that had locked the clock has released it meanwhile.")
-            self._write(Clock(sm, memory))
+            self._write(either)
             touched: list[BoardId] = []
             try:
                 for board in self._boards:
@@ -97,8 +100,8 @@ class BoardsLock:
                     self._move(board, before, clock)
             except BaseException:
                 for board in touched:
-                    self._move(board, clock, before)
-                self._write(before)
+                    self._move(board, either, back)
+                self._write(back)
                 raise
             self._clock = clock
             self._write(clock)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_llmperf.plugin.boards import SessionBoards
     from pytest_llmperf.plugin.recorder import Recorder
 
-__all__ = ["Instruments"]
+__all__ = ["Instruments", "own_processes"]
 
 #: Measures a launch: given who reads the boards, if anybody, and how many seconds its repeats have to fill.
 Measure = Callable[[Watch | None, float], Launch]
@@ -130,18 +130,11 @@ class Instruments:
             self._guards[uuids] = Guards(self._devices(uuids), self._own_processes)
         return self._guards[uuids]
 
+    def _own_processes(self) -> set[int]:
+        return own_processes(self._choice, in_worker=bool(self._recorder.worker))
+
     def _devices(self, uuids: Sequence[str]) -> list[Device]:
         return [device for device in self._held.devices() if device.board.uuid in uuids]
-
-    def _own_processes(self) -> set[int]:
-        """Who may compute on the boards: what this run has started and, where a server is not ours, that server."""
-        # The engines of the other xdist workers rest while this one measures.
-        own = descendants(os.getppid() if self._recorder.worker else os.getpid())
-        if self._choice.platform == "url":
-            address = Address.parse(self._choice.url or "")
-            if address.is_loopback:
-                own |= server_processes(address.port)
-        return own
 
     def _fill_s(self, boards: Sequence[Board]) -> float:
         """How long the repeats of a launch have to last for the slowest sensor; 0 where none tells energy."""
@@ -153,3 +146,18 @@ class Instruments:
         clock = self._held.clock
         floor = self._calibration.ladder.floor(None if clock is None else clock.locked_mhz)
         return floor if isinstance(floor, Unreadable) else floor.watts_of(board.uuid for board in boards)
+
+
+def own_processes(choice: EngineChoice, *, in_worker: bool) -> set[int]:
+    """Who may compute on the boards: what this run has started and, where a server is not ours, that server.
+
+    Args:
+        choice: The engine.
+        in_worker: Whether this is a worker of xdist; the engines of the others rest while this one measures.
+    """
+    own = descendants(os.getppid() if in_worker else os.getpid())
+    if choice.platform == "url":
+        address = Address.parse(choice.url or "")
+        if address.is_loopback:
+            own |= server_processes(address.port)
+    return own

@@ -22,6 +22,7 @@ def board_samples(
         at_ns=array("q", (t * MS for t in fast)),
         power_w=array("d", ((watts if power else float("nan")) for _ in fast)),
         sm_clock_mhz=array("d", (clock for _ in fast)),
+        memory_clock_mhz=array("d", (float("nan") for _ in fast)),
         reasons=array("q", (0 for _ in fast)),
         slow_at_ns=array("q", (t * MS for t in slow)),
         temperature_c=array("d", (50.0 for _ in slow)),

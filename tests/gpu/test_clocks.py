@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_llmperf.errors import GpuError, GpuPermissionError
@@ -326,6 +326,7 @@ STEPS = st.lists(
 )
 
 
+@example([(None, 2619), (None, 2619), (900, None)], {0, 1, 5, 6})
 @given(STEPS, st.sets(st.integers(0, 30)))
 def test_whatever_is_nested_and_refused_nothing_stays_locked(tmp_path_factory, steps, refused):
     """The n-th call that locks is refused for each n of ``refused``; those that unlock succeed."""

@@ -24,7 +24,7 @@ from pytest_llmperf import Workload
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_one(llmperf, batch):
-    llmperf.measure(Workload(4, 4, batch=batch))
+    llmperf.measure(Workload(4, 150, batch=batch))
 """
 #: Boards with something to do; an idle one lowers its clock, whatever it is locked at.
 BUSY = "[boards]\nload = 0.5\n"

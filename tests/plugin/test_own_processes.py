@@ -2,18 +2,16 @@
 
 import os
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from pytest_llmperf.engines.spec import choose
-from pytest_llmperf.plugin.session import LlmperfSession
+from pytest_llmperf.plugin.instruments import own_processes
 from tests.test_local_processes import BROTHERS, numbers, orphaned, running
 
 
 def own(engine, *, in_worker=False):
-    choice = choose(engine, gpus=[], gate_needs_gpu=False)
-    return LlmperfSession._own_processes(SimpleNamespace(in_worker=in_worker), choice)
+    return own_processes(choose(engine, gpus=[], gate_needs_gpu=False), in_worker=in_worker)
 
 
 def test_what_this_session_has_started():
