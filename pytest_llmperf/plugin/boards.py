@@ -104,25 +104,13 @@ class SessionBoards:
     def survey(self) -> dict[str, Sensor]:
         """How the boards' sensors behave, by UUID; they are watched when it is first asked for, for a second."""
         if self._sensors is None:
-            from pytest_llmperf.gpu.sensor import survey
+            from pytest_llmperf.gpu.sensor import survey, watch
 
-            self._sensors = survey(self.devices())
+            if (device := self.simulated) is not None:
+                self._sensors = {device.board.uuid: watch(device, now=device.now, pause=device.wait)}
+            else:
+                self._sensors = survey(self.devices())
         return self._sensors
-
-    @property
-    def simulated(self) -> SimulatedDevice | None:
-        """The simulated board, where the engine that was asked for, or was chosen, is a simulated one."""
-        if self._simulated is None and self._devices is None:
-            self.simulate(_asked_for(self._config))
-        return self._simulated
-
-    def simulate(self, choice: EngineChoice | None) -> None:
-        """Hold the board of a simulated engine instead of this machine's; of any other engine: change nothing."""
-        if self._simulated is None and choice is not None and choice.platform == "sim":
-            from pytest_llmperf.gpu.simulated import SimulatedDevice
-
-            scale = float(choice.treatment.get("power_scale", 1.0))
-            self._simulated = SimulatedDevice(choice.name.removeprefix("sim:"), power_scale=scale)
 
     def begin(self) -> HeldClock | None:
         """Hold the session's clock, if one was asked for, until :meth:`close`; once, however often it is called.
@@ -152,6 +140,27 @@ class SessionBoards:
             self.clock = clock
             try:
                 yield clock
+            finally:
+                self.clock = before
+
+    @property
+    def sets_clocks(self) -> bool:
+        """Whether a clock is held by setting it, and not only expected."""
+        return not self._expected
+
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """Let the clocks run free within the block; what was held is held again after it.
+
+        Raises:
+            GpuError: a board refused.
+        """
+        assert self._holder is not None, "nothing is held"
+        before = self.clock
+        with self._config.stash[RECORDER].alone(), self._holder.hold(None):
+            self.clock = None
+            try:
+                yield
             finally:
                 self.clock = before
 
