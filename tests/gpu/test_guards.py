@@ -10,7 +10,7 @@ import pytest
 
 from pytest_llmperf.gpu.guards import Findings, Guards, idle_throughout
 from pytest_llmperf.gpu.nvml import Nvml, boards
-from pytest_llmperf.gpu.sampler import NOTHING, REASONS, BoardSamples, collect
+from pytest_llmperf.gpu.sampler import NOTHING, REASONS, BoardSamples, Sampling
 from pytest_llmperf.gpu.xid import in_words
 from pytest_llmperf.local_processes import descendants
 from tests.fake_nvml.fixture import SCENARIOS
@@ -315,7 +315,10 @@ class TestIdleness:
         guards = guarded("h200", "[board 0]\nlatency.nvmlDeviceGetTotalEnergyConsumption_ms = 0")
         rounds = iter(range(12))
         with Nvml() as nvml:
-            read = collect([nvml.device(nvml.boards()[0])], 0.001, lambda _: next(rounds, None) is None)
+            sampling = Sampling([nvml.device(nvml.boards()[0])], 0.001)
+            sampling.settle()
+            sampling.run(lambda _: next(rounds, None) is None)
+            read = sampling.finish()
         assert idle_throughout(read) is idle
         found = guards.end(read)
         assert found.invalid is None

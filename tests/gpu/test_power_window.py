@@ -5,10 +5,11 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
-from pytest_llmperf.gpu import Board
+from pytest_llmperf.gpu import Board, MigInstance
 from pytest_llmperf.gpu.nvml import Nvml
 from pytest_llmperf.gpu.power_window import PowerWindow, SharedWatch
 
@@ -193,6 +194,28 @@ def test_without_a_board_there_is_a_reason():
     assert (p.energy_j, p.boards, p.samples) == (None, {}, ())
     assert "there is no GPU" in p.reason
     assert p.seconds is not None
+
+
+def test_a_simulated_board_is_none():
+    simulated = Board(0, "NVIDIA H200", "SIM-0", "none", None, None, simulated=True)
+    with PowerWindow(SharedWatch(lambda: [simulated])) as p:
+        pass
+    assert "there is no GPU" in p.reason
+
+
+def test_two_instances_of_one_board_are_one_board(fake_nvml):
+    fake_nvml.scenario("v100", FLAT)
+    fake_nvml.begin(100)
+    (board,) = boards()
+    parts = [replace(board, mig=MigInstance(f"MIG-{n}")) for n in range(2)]
+    watch = SharedWatch(lambda: parts)
+    try:
+        with PowerWindow(watch) as p:
+            time.sleep(0.4)
+    finally:
+        watch.close()
+    assert p.power_w == pytest.approx(200, rel=0.05)
+    assert any("whole board" in warning for warning in p.warnings)
 
 
 def test_a_sampling_process_that_dies_is_a_reason_and_is_replaced(window, fake_nvml):
