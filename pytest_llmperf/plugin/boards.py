@@ -86,6 +86,21 @@ class SessionBoards:
         """Whether the command line asks for a clock."""
         return self._requested is not None or self._requested_memory is not None
 
+    @property
+    def simulated(self) -> SimulatedDevice | None:
+        """The simulated board, where the engine that was asked for, or was chosen, is a simulated one."""
+        if self._simulated is None and self._devices is None:
+            self.simulate(_asked_for(self._config))
+        return self._simulated
+
+    def simulate(self, choice: EngineChoice | None) -> None:
+        """Hold the board of a simulated engine instead of this machine's; of any other engine: change nothing."""
+        if self._simulated is None and choice is not None and choice.platform == "sim":
+            from pytest_llmperf.gpu.simulated import SimulatedDevice
+
+            scale = float(choice.treatment.get("power_scale", 1.0))
+            self._simulated = SimulatedDevice(choice.name.removeprefix("sim:"), power_scale=scale)
+
     def survey(self) -> dict[str, Sensor]:
         """How the boards' sensors behave, by UUID; they are watched when it is first asked for, for a second."""
         if self._sensors is None:

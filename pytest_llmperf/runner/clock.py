@@ -16,6 +16,8 @@ __all__ = ["LaunchClock", "judged"]
 
 #: A board needs a moment to go from idle to the clock that it is locked at.
 _RAMP_NS = 50_000_000
+#: A free clock that gives way for a smaller share of the time is not worth a word.
+_WORTH_A_WORD = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ def judged(launch: Launch, held: HeldClock | None) -> Launch:
     verdicts = [_verdict(samples, spans, held) for samples in launch.samples]
     invalid = "the boards were not read" if not verdicts else next((v.invalid for v in verdicts if v.invalid), None)
     warnings = dict.fromkeys(warning for verdict in verdicts for warning in verdict.warnings)
+    if held is None:
+        warnings = dict.fromkeys(_gave_way(_throttled(verdicts), warnings))
     return replace(
         launch,
         clock=LaunchClock(
@@ -59,6 +63,13 @@ def judged(launch: Launch, held: HeldClock | None) -> Launch:
         warnings=(*launch.warnings, *warnings),
         invalid=launch.invalid or invalid,
     )
+
+
+def _gave_way(fraction: float | None, causes: Iterable[str]) -> list[str]:
+    """What is to be said of a clock that nobody asked for: that a big board is capped by its power is normal."""
+    if fraction is None or fraction < _WORTH_A_WORD:
+        return []
+    return [f"The clock ran free and gave way for {fraction:.0%} of the time: {'; '.join(causes)}."]
 
 
 def _verdict(samples: BoardSamples, spans: Sequence[tuple[int, int]], held: HeldClock | None) -> ClockVerdict:

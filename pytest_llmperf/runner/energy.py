@@ -7,7 +7,8 @@ from dataclasses import replace
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu import Reading
 from pytest_llmperf.gpu.energy import DISAGREEMENT, Joules, disagreement
-from pytest_llmperf.gpu.window import read_window
+from pytest_llmperf.gpu.guards import idle_throughout
+from pytest_llmperf.gpu.window import WindowReadings, read_window
 from pytest_llmperf.metrics import LaunchReadings
 from pytest_llmperf.runner.launch import Launch
 
@@ -29,7 +30,10 @@ def with_readings(launch: Launch, idle_w: Reading[float]) -> Launch:
         return launch
     start, end = min(first for first, _ in spans), max(last for _, last in spans)
     busy = sum(last - first for first, last in spans) / (end - start)
-    window = read_window(launch.samples, start, end)
+    if idle_throughout(launch.samples):
+        window = WindowReadings.missing("the boards were idle while requests were served")
+    else:
+        window = read_window(launch.samples, start, end)
     readings = LaunchReadings(window, idle_w, seconds=(end - start) / NS_PER_S, busy=busy)
     return replace(launch, readings=readings, warnings=(*launch.warnings, *_doubts(readings)))
 
