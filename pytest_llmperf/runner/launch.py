@@ -145,11 +145,12 @@ async def _measure(
             repeat_id=f"{test}/{running.launch}/{label}", read_timeout=read_timeout,
         )  # fmt: skip
 
+    warm: RepeatTrace | None = None
     for number in range(workload.warmup):
         progress(f"warm-up {number + 1}/{workload.warmup}")
-        await once(f"warmup-{number}", number, planned(f"warmup-{number}"))
+        warm = await once(f"warmup-{number}", number, planned(f"warmup-{number}"))
     # The prompts are made before the boards are watched: what lies between two repeats counts for their energy.
-    plans = [planned(str(number)) for number in range(repeats)]
+    plans = [planned(str(number)) for number in range(_expected(repeats, fill_s, warm))]
     engine.disturbances()
     await engine.open_account()
     if watch is not None:
@@ -157,7 +158,7 @@ async def _measure(
     extra = 0
     while len(traces) < repeats or _too_short(traces, fill_s):
         number = len(traces)
-        progress(f"repeat {number + 1}/{max(repeats, number + 1)}")
+        progress(f"repeat {number + 1}/{max(len(plans), number + 1)}")
         label = str(number) if not extra else f"{number}-after-{extra}"
         ready = number < len(plans) and not extra
         trace = await once(label, number, plans[number] if ready else planned(label))
@@ -179,6 +180,14 @@ async def _measure(
         measured.samples = tuple(await watch.end())
     measured.account = await engine.close_account()
     return measured
+
+
+def _expected(repeats: int, fill_s: float, warm: RepeatTrace | None) -> int:
+    """How many repeats it will take to fill the window, judged by the warm-up."""
+    if warm is None or warm.span is None or fill_s <= 0:
+        return repeats
+    lasts = max(1, warm.span[1] - warm.span[0])
+    return max(repeats, min(_MOST_REPEATS, 1 + round(fill_s * NS_PER_S) // lasts))
 
 
 def _too_short(traces: list[RepeatTrace], fill_s: float) -> bool:
