@@ -8,6 +8,7 @@ the statistics.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -124,9 +125,7 @@ def compare(
         absent: Why there is no ``baseline``, for the verdict's reason.
     """
     if current.value is None:
-        if baseline is not None and baseline.value is None and baseline.reason == current.reason:
-            return Comparison(metric, "not-applicable", tolerance, reason=current.reason)
-        if baseline is None:
+        if baseline is None or (baseline.value is None and _without_figures(baseline) == _without_figures(current)):
             return Comparison(metric, "not-applicable", tolerance, reason=current.reason)
         before = "was measured" if baseline.value is not None else f"was not measured ({baseline.reason})"
         return Comparison(
@@ -156,6 +155,11 @@ def compare(
 def worst(verdicts: Iterable[str]) -> str:
     """The worst of some verdicts; ``"no-baseline"`` of none, because nothing compared is never passed."""
     return min(verdicts, key=SEVERITY.index, default="no-baseline")
+
+
+def _without_figures(summary: Summary) -> str:
+    """Why there is no value, but for its figures: "31 ms are too short" and "30 ms are too short" are one reason."""
+    return re.sub(r"\d+(\.\d+)?", "#", summary.reason or "")
 
 
 def _centre(launches: Sequence[Sequence[float]]) -> float:

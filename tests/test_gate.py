@@ -101,6 +101,13 @@ class TestMissing:
         result = compare("tpj", summary(reason="no GPU"), summary(reason="no GPU"), better="higher", tolerance=0.05)
         assert (result.verdict, result.reason) == ("not-applicable", "no GPU")
 
+    def test_reasons_that_differ_in_a_figure_are_one(self):
+        before, now, other = (
+            summary(reason=f"too {w}: the window of {n} ms") for w, n in [("short", 30), ("short", 31.5), ("long", 30)]
+        )
+        assert verdict_of(before, now) == "not-applicable"
+        assert verdict_of(before, other) == "invalid"
+
     def test_null_that_no_baseline_knows_is_not_applicable(self):
         assert compare("tpj", None, summary(reason="no GPU"), better="higher", tolerance=0.05).reason == "no GPU"
         assert verdict_of(None, summary(reason="no GPU")) == "not-applicable"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, by_integral, total
+from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, total
+from pytest_llmperf.gpu.power_curve import integrated
 from pytest_llmperf.gpu.sampler import BoardSamples
 
 __all__ = ["NOBODY_READ", "BoardEnergy", "WindowReadings", "read_window"]
@@ -25,22 +26,28 @@ class BoardEnergy:
 
     Attributes:
         uuid: Of the board.
-        counter: By its energy counter, cut at the counter's steps.
+        counter: By its energy counter, cut at the counter's steps; ``None`` where it has none.
         integral: By its power readings, over the whole window.
+        why_no_counter: In the driver's words; empty where it has one.
     """
 
     uuid: str
-    counter: Joules | NoEnergy
+    counter: Joules | NoEnergy | None
     integral: Joules | NoEnergy
+    why_no_counter: str = ""
 
     @property
     def best(self) -> Joules | NoEnergy:
-        """By the counter where there is one; else by the power readings; else why there is neither."""
-        if isinstance(self.counter, Joules):
+        """By the counter where there is one, be it only why it tells nothing; else by the power readings.
+
+        What a counter cannot tell (the window is too short, the driver was reloaded), power readings would only seem
+        to: they come from the same sensor, and no more often.
+        """
+        if self.counter is not None:
             return self.counter
-        if isinstance(self.integral, Joules):
-            return self.integral
-        return NoEnergy(f"{self.counter.reason}; {self.integral.reason}")
+        if isinstance(self.integral, NoEnergy):
+            return NoEnergy(f"{self.why_no_counter}; {self.integral.reason}")
+        return self.integral
 
 
 @dataclass(frozen=True)
@@ -89,17 +96,20 @@ def read_window(samples: Sequence[BoardSamples], start_ns: int, end_ns: int) -> 
     if not samples:
         return NOBODY_READ
     boards = tuple(_energy(one, start_ns, end_ns) for one in samples)
-    counted = total([board.counter for board in boards])
-    integrated = total([board.integral for board in boards])
-    both = BoardEnergy("", counted, integrated)
+    integral = total([board.integral for board in boards])
+    counters = [board.counter for board in boards if board.counter is not None]
+    # Counters of some boards and power readings of others would be of different windows.
+    energy = total(counters) if len(counters) == len(boards) else integral
+    if isinstance(energy, NoEnergy) and len(boards) == 1:
+        energy = boards[0].best
 
     def inside(at_ns: array[int], values: array[float]) -> list[float]:
         return [v for at, v in zip(at_ns, values, strict=True) if start_ns <= at <= end_ns and v == v]
 
     return WindowReadings(
         boards,
-        both.best,
-        integrated,
+        energy,
+        integral,
         sm_clock_hz=_joined(
             samples, "sm_clock", lambda s: inside(s.at_ns, s.sm_clock_mhz), lambda v: statistics.median(v) * _HZ_PER_MHZ
         ),
@@ -116,13 +126,14 @@ def _energy(samples: BoardSamples, start_ns: int, end_ns: int) -> BoardEnergy:
     counter, power = samples.counter(), samples.power()
     return BoardEnergy(
         samples.uuid,
-        by_counter(counter, start_ns, end_ns) if counter else _refused(samples, "energy", "the energy counter"),
-        by_integral(power, start_ns, end_ns) if power else _refused(samples, "power", "the power"),
+        by_counter(counter, start_ns, end_ns) if counter else None,
+        integrated(power, start_ns, end_ns) if power else NoEnergy(_refused(samples, "power", "the power")),
+        "" if counter else _refused(samples, "energy", "the energy counter"),
     )
 
 
-def _refused(samples: BoardSamples, name: str, what: str) -> NoEnergy:
-    return NoEnergy(samples.refused.get(name, f"{what} was not read"))
+def _refused(samples: BoardSamples, name: str, what: str) -> str:
+    return samples.refused.get(name, f"{what} was not read")
 
 
 def _joined(

@@ -39,6 +39,26 @@ def test_one_board_without_a_counter_leaves_all_to_the_power_readings():
     assert [board.best.source for board in found.boards] == ["counter", "integral"]
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s: None, "too short"),
+        (lambda s: s.counter_j.__setitem__(-1, 5.0), "fell"),
+    ],
+)
+def test_what_a_counter_does_not_tell_is_not_made_up_from_power(change, reason):
+    samples = board_samples(seconds=0.1, tick_ms=100)
+    change(samples)
+    found = read_window([samples], 20 * S // 1000, 80 * S // 1000)
+    assert reason in found.energy.reason
+    assert found.boards[0].best == found.energy
+
+
+def test_too_few_power_readings_are_no_energy():
+    samples = board_samples(counter=False)
+    assert isinstance(read_window([samples], S, S + 5_000_000).energy, NoEnergy)
+
+
 def test_neither_is_null_with_both_reasons():
     found = read_window([board_samples(counter=False, power=False)], 0, 3 * S)
     assert found.energy == NoEnergy("the energy counter is not supported; the power is not supported")
