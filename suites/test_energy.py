@@ -23,8 +23,9 @@ def test_token(llmperf, batch):
 
 
 @pytest.mark.sweep
+@pytest.mark.usefixtures("gpu_clock")
 @pytest.mark.parametrize("gpu_clock", range(750, 1301, 50), indirect=True)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_clock(llmperf, gpu_clock, shape):
+def test_clock(llmperf, shape):
     input_len, output_len = SHAPES[shape]
     llmperf.check(WORKLOAD.replace(input_len=input_len, output_len=output_len, batch=16))

@@ -69,6 +69,7 @@ class Calibration:
         if self._choice.platform == "url":
             self.ladder.bare = Unreadable("the server was there before the session, with its model loaded")
             if self._held_mhz() is None:
+                self._tries[None] += 1
                 self.ladder.loaded = self._alone()
         else:
             self.ladder.bare_at_mhz = self._held_mhz()
@@ -81,7 +82,7 @@ class Calibration:
         mhz = self._held_mhz()
         if not self._readable() or self._settled(mhz):
             return
-        if mhz is not None and not self._settled(None):
+        if mhz is not None and not self._settled(None) and self._choice.platform != "url":
             self.ladder.loaded = self._freed(running)
         self._tries[mhz] += 1
         power = self._measured(running.run, running.engine.clock)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pytest_llmperf.engines.openai.address import Address
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.engines.spec import EngineChoice
-from pytest_llmperf.errors import OptionError
+from pytest_llmperf.errors import LlmperfError, OptionError
 from pytest_llmperf.gpu import Board, Device, Reading, Unreadable
 from pytest_llmperf.gpu.guards import Guards
+from pytest_llmperf.gpu.sampler import BoardSamples
 from pytest_llmperf.gpu.simulated import SimulatedWatch
 from pytest_llmperf.gpu.watch import BoardWatch, Watch
 from pytest_llmperf.local_processes import descendants, server_processes
@@ -79,13 +80,14 @@ class Instruments:
                 )
             return measure(None, 0.0)
         self._calibration.climb(running)
-        guards = self._guards_of(boards)
+        guards, watch = self._guards_of(boards), _Tolerant(self._watch_of(boards))
         guards.begin()
-        launch = measure(self._watch_of(boards), self._fill_s(boards))
+        launch = measure(watch, self._fill_s(boards))
         found = guards.end(launch.samples)
-        launch = with_readings(launch, self._idle_w(boards))
-        launch = replace(launch, invalid=launch.invalid or found.invalid, warnings=(*launch.warnings, *found.warnings))
-        return judged(launch, self._held.clock)
+        doubts = [] if watch.failure is None else [f"The boards could not be read: {watch.failure}"]
+        launch = with_readings(launch, self._idle_w(boards), watch.failure)
+        warnings = (*launch.warnings, *found.warnings, *doubts)
+        return judged(replace(launch, invalid=launch.invalid or found.invalid, warnings=warnings), self._held.clock)
 
     def close(self) -> None:
         """Give everything back; it may be closed again."""
@@ -146,6 +148,33 @@ class Instruments:
         clock = self._held.clock
         floor = self._calibration.ladder.floor(None if clock is None else clock.locked_mhz)
         return floor if isinstance(floor, Unreadable) else floor.watts_of(board.uuid for board in boards)
+
+
+class _Tolerant:
+    """A watch whose failure costs its readings, and not what is measured meanwhile.
+
+    Attributes:
+        failure: Why there are no readings; ``None`` while there are.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.failure: str | None = None
+
+    async def begin(self) -> None:
+        try:
+            await self._watch.begin()
+        except LlmperfError as error:
+            self.failure = str(error)
+
+    async def end(self) -> list[BoardSamples]:
+        if self.failure is not None:
+            return []
+        try:
+            return await self._watch.end()
+        except LlmperfError as error:
+            self.failure = str(error)
+            return []
 
 
 def own_processes(choice: EngineChoice, *, in_worker: bool) -> set[int]:

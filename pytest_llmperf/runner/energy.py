@@ -18,13 +18,16 @@ __all__ = ["with_readings"]
 _IDLE_BETWEEN = 0.05
 
 
-def with_readings(launch: Launch, idle_w: Reading[float]) -> Launch:
+def with_readings(launch: Launch, idle_w: Reading[float], failure: str | None = None) -> Launch:
     """The launch with what its boards said from its first due request to its last token.
 
     Args:
         launch: With the samples of its boards.
         idle_w: What these boards draw with the model loaded and nothing to do, in watts.
+        failure: Why the boards were not read, if they should have been.
     """
+    if failure is not None:
+        return replace(launch, readings=LaunchReadings(WindowReadings.missing(failure), idle_w))
     spans = [span for repeat in launch.repeats if (span := repeat.span) is not None]
     if not spans or not launch.samples:
         return launch

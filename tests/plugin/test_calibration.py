@@ -7,6 +7,7 @@ import pytest
 from pytest_llmperf import peaks
 from pytest_llmperf.engines.spec import EngineChoice
 from pytest_llmperf.engines.spec import build as real_build
+from pytest_llmperf.gpu.watch import BoardWatch
 from pytest_llmperf.plugin import session
 
 from .servers import FakeServer
@@ -106,10 +107,13 @@ def test_the_bare_rung_comes_before_the_lock(run, fake_nvml):
     idle = environment["sensor"]["idle"]
     assert (idle["bare_w"], idle["bare_at_mhz"]) == (near(BARE), None)
     assert idle["held_w"] == {"900": near(HELD[900])}
-    assert "the clock was held" in idle["reasons"]["loaded"]
+    # With the model loaded the clock is let go of for as long as that takes, and held again.
+    assert idle["loaded_w"] == near(BARE + LOADED)
+    assert idle["reasons"] == {}
     locks = [call.at_ns for call in fake_nvml.calls("nvmlDeviceSetGpuLockedClocks")]
     reads = [call.at_ns for call in fake_nvml.calls("nvmlDeviceGetTotalEnergyConsumption")]
-    assert len(locks) == 2
+    assert len(locks) == 4
+    assert fake_nvml.locked(0) is fake_nvml.locked(1) is None
     assert sum(at < locks[0] for at in reads) > 50
 
 
@@ -119,7 +123,7 @@ def test_a_clock_that_others_hold_was_held_for_the_bare_rung_too(run, fake_nvml)
     _, environment = run(SUITE, "--gpu-clock=900", "--gpu-clock-mode=expect", cuda=True)
     idle = environment["sensor"]["idle"]
     assert (idle["bare_w"], idle["bare_at_mhz"]) == (near(HELD[900] - LOADED), 900)
-    assert "the clock was held" in idle["reasons"]["loaded"]
+    assert idle["reasons"] == {"loaded": "an administrator holds the clock"}
 
 
 def test_a_sweep_has_a_rung_for_each_clock(run, fake_nvml):
@@ -157,16 +161,21 @@ def test_a_board_that_was_busy_for_a_moment_is_tried_again(run, fake_nvml, monke
     assert len(tried) == 2
 
 
-def test_boards_that_cannot_be_sampled_cost_the_idle_power_alone(run, monkeypatch):
+def test_boards_that_cannot_be_sampled_cost_their_figures_and_no_measurement(run, monkeypatch, pytester):
     from pytest_llmperf.errors import EngineError
 
     async def begin(watch):
         raise EngineError("The sampler ended.")
 
-    monkeypatch.setattr(session.BoardWatch, "begin", begin)
+    monkeypatch.setattr(BoardWatch, "begin", begin)
     result, environment = run(SUITE)
     result.assert_outcomes(passed=2)
     assert environment["sensor"]["idle"]["reasons"]["loaded"] == "The sampler ended."
+    (first, _) = json.loads((pytester.path / "report" / "results.json").read_text())["tests"]
+    assert first["metrics"]["tpj"]["reason"] == "The sampler ended."
+    assert "The boards could not be read: The sampler ended." in first["warnings"]
+    # A clock that was asked for has to be seen to hold.
+    run(SUITE, "--gpu-clock=900")[0].assert_outcomes(failed=2)
 
 
 def test_the_progress_line_says_what_is_measured(run, monkeypatch):
