@@ -139,7 +139,7 @@ def _energy(launch: Launch) -> dict[str, Any]:
     return {
         "seconds": launch.readings.seconds,
         "busy": launch.readings.busy,
-        "repeats": len(launch.repeats),
+        "repeats": len(launch.watched),
         "idle_power": value_or_none(idle),
         "idle_reason": why_unreadable(idle),
         **_joules(window.energy, window.integral),

@@ -50,13 +50,13 @@ class SharedWatch:
         self._open = 0
 
     def boards(self) -> tuple[Board, ...]:
-        """Each real one once, though several of its MIG instances may be in use.
+        """Each once, though several of its MIG instances may be in use.
 
         Raises:
             GpuError: a board is there and does not answer.
         """
         if self._boards is None:
-            self._boards = tuple({board.uuid: board for board in self._ask() if not board.simulated}.values())
+            self._boards = tuple({board.uuid: board for board in self._ask()}.values())
         return self._boards
 
     def enter(self) -> bool:

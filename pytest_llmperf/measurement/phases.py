@@ -151,13 +151,13 @@ class PhaseMeasurement(Measurement):
 def _point(launch: Launch) -> PhasePoint | None:
     """The window of one shape a request; ``None`` without energy."""
     energy = launch.readings.window.energy
-    done = [request for repeat in launch.repeats for request in repeat.completed]
-    if not isinstance(energy, Joules) or not done or not all(repeat.completed for repeat in launch.repeats):
+    done = [request for repeat in launch.watched for request in repeat.completed]
+    if not isinstance(energy, Joules) or not done or not all(repeat.completed for repeat in launch.watched):
         return None
-    joules = joules_of_repeat(launch.repeats, launch.readings)
+    joules = joules_of_repeat(launch.readings)
     if isinstance(joules, Missing):
         return None
-    a_request = joules * len(launch.repeats) / len(done)
+    a_request = joules * len(launch.watched) / len(done)
     return PhasePoint(
         input_len=round(statistics.fmean(request.input_tokens for request in done)),
         output_len=round(statistics.fmean(request.output_tokens for request in done)),

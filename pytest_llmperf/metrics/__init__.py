@@ -73,9 +73,9 @@ def _outcomes(
     """A metric of one launch: an outcome a repeat, or one for them all."""
     if metric.of_launch is None:
         return [measure(metric, repeat, context) for repeat in repeats]
-    if not all(repeat.completed for repeat in repeats):
+    if not all(repeat.completed for repeat in (*repeats, *readings.repeats)):
         return [Missing(NOTHING_COMPLETED)]
-    return [metric.of_launch(repeats, readings)] if repeats else []
+    return [metric.of_launch(readings)] if repeats else []
 
 
 def summarize(

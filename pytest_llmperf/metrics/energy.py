@@ -10,17 +10,16 @@ token, a decode alone one of one prompt token; of both together a regression ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pytest_llmperf.gpu import Unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
 from pytest_llmperf.metrics.throughput import tokens_within
 from pytest_llmperf.metrics.types import LaunchReadings, Metric, Missing, OfLaunch, Outcome
-from pytest_llmperf.trace import RepeatTrace, RequestTrace
+from pytest_llmperf.trace import RequestTrace
 
 __all__ = ["METRICS", "joules_of_repeat", "prompt_tokens_within"]
 
-Repeats = Sequence[RepeatTrace]
 #: What is counted: of one request, within a window of nanoseconds.
 Count = Callable[[RequestTrace, int, int], float]
 
@@ -33,16 +32,16 @@ def prompt_tokens_within(request: RequestTrace, start: int, end: int) -> float:
     return request.input_tokens * max(0, overlap) / (request.first_ns - request.sent_ns)
 
 
-def joules_of_repeat(repeats: Repeats, readings: LaunchReadings) -> float | Missing:
+def joules_of_repeat(readings: LaunchReadings) -> float | Missing:
     """What running the whole workload once takes: mean power times the mean distance of two repeats."""
     energy = readings.window.energy
     if isinstance(energy, NoEnergy):
         return Missing(energy.reason)
-    return energy.watts * readings.seconds / len(repeats)
+    return energy.watts * readings.seconds / len(readings.repeats)
 
 
-def _counted(count: Count, repeats: Repeats, energy: Joules) -> float:
-    return sum(count(r, energy.start_ns, energy.end_ns) for repeat in repeats for r in repeat.completed)
+def _counted(count: Count, readings: LaunchReadings, energy: Joules) -> float:
+    return sum(count(r, energy.start_ns, energy.end_ns) for repeat in readings.repeats for r in repeat.completed)
 
 
 def _gross(readings: LaunchReadings) -> Joules | Missing:
@@ -62,14 +61,14 @@ def _net_joules(energy: Joules, readings: LaunchReadings) -> float | Missing:
 def _per_joule(*, net: bool, inverse: bool) -> OfLaunch:
     """Output tokens per joule, or joules per output token."""
 
-    def of_launch(repeats: Repeats, readings: LaunchReadings) -> Outcome:
+    def of_launch(readings: LaunchReadings) -> Outcome:
         energy = _gross(readings)
         if isinstance(energy, Missing):
             return energy
         joules = _net_joules(energy, readings) if net else energy.value
         if isinstance(joules, Missing):
             return joules
-        return _ratio(joules, _counted(tokens_within, repeats, energy), inverse=inverse)
+        return _ratio(joules, _counted(tokens_within, readings, energy), inverse=inverse)
 
     return of_launch
 
@@ -82,7 +81,7 @@ def _ratio(joules: float, tokens: float, *, inverse: bool) -> Outcome:
     return joules / tokens if inverse else tokens / joules
 
 
-def _power(_: Repeats, readings: LaunchReadings) -> Outcome:
+def _power(readings: LaunchReadings) -> Outcome:
     energy = _gross(readings)
     return energy if isinstance(energy, Missing) else energy.watts
 
@@ -90,13 +89,13 @@ def _power(_: Repeats, readings: LaunchReadings) -> Outcome:
 def _phase(single: Callable[[RequestTrace], int], count: Count, otherwise: str) -> OfLaunch:
     """Joules per token of a phase that is alone in the window."""
 
-    def of_launch(repeats: Repeats, readings: LaunchReadings) -> Outcome:
-        if any(single(r) != 1 for repeat in repeats for r in repeat.completed):
+    def of_launch(readings: LaunchReadings) -> Outcome:
+        if any(single(r) != 1 for repeat in readings.repeats for r in repeat.completed):
             return Missing(otherwise)
         energy = _gross(readings)
         if isinstance(energy, Missing):
             return energy
-        return _ratio(energy.value, _counted(count, repeats, energy), inverse=True)
+        return _ratio(energy.value, _counted(count, readings, energy), inverse=True)
 
     return of_launch
 

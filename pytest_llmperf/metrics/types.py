@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -59,12 +59,14 @@ class LaunchReadings:
     Attributes:
         window: Over all repeats of the launch, from the first due request to the last token.
         idle_w: What these boards draw with the model loaded, at the clock in force, and nothing to do, in watts.
+        repeats: Those repeats; more than were asked for where these were too short for the sensors.
         seconds: Length of that window.
         busy: Share of it that lies within the repeats, and not between two of them.
     """
 
     window: WindowReadings
     idle_w: Reading[float]
+    repeats: tuple[RepeatTrace, ...] = ()
     seconds: float = 0.0
     busy: float = 1.0
 
@@ -73,7 +75,7 @@ class LaunchReadings:
 UNREAD = LaunchReadings(NOBODY_READ, Unreadable("the idle power was not measured"))
 
 OfRepeat = Callable[[RepeatTrace, Context], Outcome]
-OfLaunch = Callable[[Sequence[RepeatTrace], LaunchReadings], Outcome]
+OfLaunch = Callable[[LaunchReadings], Outcome]
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Metric:
         formula: In words and symbols, for the report.
         source: What the inputs are read from.
         of_repeat: The computation from one repeat with at least one completed request;
-        of_launch: or from all repeats of a launch and what the boards said over them. One of the two is given.
+        of_launch: or from what the boards said over all repeats of a launch. One of the two is given.
         bound_to_board: Whether it compares on the very same board only: sensors differ by several percent from board
             to board, and so do boards of one product.
     """

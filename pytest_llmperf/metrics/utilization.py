@@ -7,7 +7,7 @@ more than the peak says that a peak or a count is wrong, and should be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pytest_llmperf.arithmetic import Architecture, Hardware, roofline
 from pytest_llmperf.clock import NS_PER_S
@@ -133,7 +133,7 @@ def _roofline_efficiency(repeat: RepeatTrace, context: Context) -> Outcome:
 def _read(quantity: Callable[[WindowReadings], Reading[float]]) -> OfLaunch:
     """What the boards themselves say."""
 
-    def of_launch(_: Sequence[RepeatTrace], readings: LaunchReadings) -> Outcome:
+    def of_launch(readings: LaunchReadings) -> Outcome:
         value = quantity(readings.window)
         return Missing(value.reason) if isinstance(value, Unreadable) else value
 

@@ -19,7 +19,7 @@ from pytest_llmperf.gpu.simulated import SimulatedWatch
 from pytest_llmperf.gpu.watch import BoardWatch, Watch
 from pytest_llmperf.local_processes import descendants, server_processes
 from pytest_llmperf.plugin.calibration import Calibration
-from pytest_llmperf.runner import Launch, judged, with_readings
+from pytest_llmperf.runner import Launch, joined, judged, with_readings
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.boards import SessionBoards
@@ -87,7 +87,9 @@ class Instruments:
         doubts = [] if watch.failure is None else [f"The boards could not be read: {watch.failure}"]
         launch = with_readings(launch, self._idle_w(boards), watch.failure)
         warnings = (*launch.warnings, *found.warnings, *doubts)
-        return judged(replace(launch, invalid=launch.invalid or found.invalid, warnings=warnings), self._held.clock)
+        return judged(
+            replace(launch, invalid=joined(launch.invalid, found.invalid), warnings=warnings), self._held.clock
+        )
 
     def close(self) -> None:
         """Give everything back; it may be closed again."""

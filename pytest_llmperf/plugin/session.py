@@ -233,7 +233,7 @@ class LlmperfSession:
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
             self.progress.done()
             launch = measurement.launches[-1]
-            self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.repeats])
+            self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.watched])
             if launch.samples:
                 self.recorder.write_samples(test, [dump_samples(one, launch.index) for one in launch.samples])
         summaries = measurement.summaries()

@@ -10,7 +10,7 @@ from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clock_check import ClockSample, ClockVerdict, verify
 from pytest_llmperf.gpu.clocks import HeldClock
 from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
-from pytest_llmperf.runner.launch import Launch
+from pytest_llmperf.runner.launch import Launch, joined
 
 __all__ = ["LaunchClock", "judged"]
 
@@ -46,7 +46,7 @@ def judged(launch: Launch, held: HeldClock | None) -> Launch:
     """
     if held is None and not launch.samples:
         return launch
-    spans = [span for repeat in launch.repeats if (span := repeat.span) is not None]
+    spans = [span for repeat in launch.watched if (span := repeat.span) is not None]
     verdicts = [_verdict(samples, spans, held) for samples in launch.samples]
     invalid = "the boards were not read" if not verdicts else next((v.invalid for v in verdicts if v.invalid), None)
     warnings = dict.fromkeys(warning for verdict in verdicts for warning in verdict.warnings)
@@ -61,7 +61,7 @@ def judged(launch: Launch, held: HeldClock | None) -> Launch:
             _observed(verdict.observed_memory_mhz for verdict in verdicts),
         ),
         warnings=(*launch.warnings, *warnings),
-        invalid=launch.invalid or invalid,
+        invalid=joined(launch.invalid, invalid),
     )
 
 

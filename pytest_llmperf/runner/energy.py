@@ -28,7 +28,7 @@ def with_readings(launch: Launch, idle_w: Reading[float], failure: str | None = 
     """
     if failure is not None:
         return replace(launch, readings=LaunchReadings(WindowReadings.missing(failure), idle_w))
-    spans = [span for repeat in launch.repeats if (span := repeat.span) is not None]
+    spans = [span for repeat in launch.watched if (span := repeat.span) is not None]
     if not spans or not launch.samples:
         return launch
     start, end = min(first for first, _ in spans), max(last for _, last in spans)
@@ -37,7 +37,7 @@ def with_readings(launch: Launch, idle_w: Reading[float], failure: str | None = 
         window = WindowReadings.missing("the boards were idle while requests were served")
     else:
         window = read_window(launch.samples, start, end)
-    readings = LaunchReadings(window, idle_w, seconds=(end - start) / NS_PER_S, busy=busy)
+    readings = LaunchReadings(window, idle_w, launch.watched, seconds=(end - start) / NS_PER_S, busy=busy)
     return replace(launch, readings=readings, warnings=(*launch.warnings, *_doubts(readings)))
 
 

@@ -26,7 +26,7 @@ from pytest_llmperf.workload import Workload
 if TYPE_CHECKING:
     from pytest_llmperf.runner.clock import LaunchClock
 
-__all__ = ["Launch", "measure_launch"]
+__all__ = ["Launch", "joined", "measure_launch"]
 
 #: How often a repeat that the engine disturbed by compiling is taken as one more warm-up.
 _EXTRA_WARMUPS = 3
@@ -44,6 +44,7 @@ class Launch:
         index: Which launch, from 0.
         info: The engine that ran.
         repeats: The measured repeats; nothing of the warm-up is in them.
+        filling: Repeats that followed because these were too short for the boards' sensors; for their figures alone.
         account: What the engine's own books say of the time in which the repeats ran.
         samples: What was read of the boards while the repeats ran; empty when nobody watched them.
         readings: What that comes to over the window of all repeats.
@@ -55,12 +56,23 @@ class Launch:
     index: int
     info: EngineInfo
     repeats: tuple[RepeatTrace, ...]
+    filling: tuple[RepeatTrace, ...] = ()
     account: Account = field(default_factory=Account)
     samples: tuple[BoardSamples, ...] = ()
     readings: LaunchReadings = UNREAD
     clock: LaunchClock | None = None
     warnings: tuple[str, ...] = ()
     invalid: str | None = None
+
+    @property
+    def watched(self) -> tuple[RepeatTrace, ...]:
+        """All repeats during which the boards were read."""
+        return (*self.repeats, *self.filling)
+
+
+def joined(*reasons: str | None) -> str | None:
+    """Why something is invalid, of several reasons that there may be."""
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
 
 
 def measure_launch(
@@ -87,7 +99,7 @@ def measure_launch(
             whoever asks judges them.
         watch: Samples the boards while the repeats run.
         fill_s: Seconds that the repeats have to last together for the boards' sensors to tell their energy; a workload
-            too short for that is repeated more often than ``repeats`` says.
+            too short for that is repeated more often, for the boards' figures alone.
         progress: Is told what is under way.
 
     Raises:
@@ -103,14 +115,16 @@ def measure_launch(
     work = _measure(running, workload, test, repeats, read_timeout, watch, fill_s, progress)
     with _no_garbage_collection():
         measured = running.run(work)
-    traces, account = measured.traces, measured.account
+    everything, account = measured.traces, measured.account
+    traces = everything[:repeats]
     warnings = [*measured.warnings, *_slow_start(traces), *_other_prompts(traces), *_books(account, workload)]
     warnings += _vacuous(traces, workload)
-    invalid = measured.disturbance or _untrustworthy(traces, allowed_failures) or _beyond_the_client(account)
+    invalid = measured.disturbance or _untrustworthy(everything, allowed_failures) or _beyond_the_client(account)
     return Launch(
         running.launch,
         running.info,
         tuple(traces),
+        tuple(everything[repeats:]),
         account,
         measured.samples,
         warnings=tuple(warnings),

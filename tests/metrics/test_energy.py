@@ -1,5 +1,7 @@
 """Tokens per joule and its kin, from a window whose joules are known."""
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_llmperf.gpu import Unreadable
@@ -16,11 +18,11 @@ NOTHING = Unreadable("not asked")
 def readings(value, start_ms, end_ms, *, idle=50.0, seconds=None):
     energy = Joules(value, 0.1, round(start_ms * MS), round(end_ms * MS), "counter")
     window = WindowReadings((), energy, energy, 1.5e9, 0.9, 0.64, 0.05, 2.0**30)
-    return LaunchReadings(window, idle, (end_ms - start_ms) / 1e3 if seconds is None else seconds)
+    return LaunchReadings(window, idle, (), (end_ms - start_ms) / 1e3 if seconds is None else seconds)
 
 
 def summary(name, repeats, read):
-    return summarize(REGISTRY[name], [repeats], Context(), [read])
+    return summarize(REGISTRY[name], [repeats], Context(), [replace(read, repeats=tuple(repeats))])
 
 
 #: 100 tokens, one every 10 ms from 10 ms on, of a prompt of 1000.

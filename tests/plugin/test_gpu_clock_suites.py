@@ -92,9 +92,10 @@ def assert_life_of_a_lock(fake):
         assert at["nvmlDeviceGetSupportedGraphicsClocks"][0][0] < locked < unlocked
         sampler = {call.pid for call in calls if call.function == "nvmlDeviceGetClockInfo"} - {lock.pid}
         for function, needed in (("nvmlDeviceGetClockInfo", 20), ("nvmlDeviceGetFieldValues", 4)):
+            # Before the lock it was seen what the boards draw without it.
             sampled = [number for number, call in at[function] if call.pid in sampler]
-            assert len(sampled) >= needed
-            assert locked < sampled[0] < sampled[-1] < unlocked
+            assert len([number for number in sampled if number > locked]) >= needed
+            assert sampled[-1] < unlocked
         assert fake.locked(board) is None
         assert "nvmlDeviceSetMemoryLockedClocks" not in at
 
