@@ -143,7 +143,7 @@ def _energy(launch: Launch) -> dict[str, Any]:
         "idle_power": value_or_none(idle),
         "idle_reason": why_unreadable(idle),
         **_joules(window.energy, window.integral),
-        "boards": [{"uuid": board.uuid, **_joules(board.best, board.integral)} for board in window.boards],
+        "boards": [{"uuid": board.uuid, **_joules(board.energy, board.integral)} for board in window.boards],
     }
 
 
@@ -152,7 +152,6 @@ def _joules(energy: Joules | NoEnergy, integral: Joules | NoEnergy) -> dict[str,
     return {
         "joules": known and known.value,
         "error": known and known.error,
-        "counted_seconds": known and known.seconds,
         "source": known and known.source,
         "power": known and known.watts,
         "integral_power": integral.watts if isinstance(integral, Joules) else None,

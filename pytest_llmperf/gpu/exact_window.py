@@ -60,7 +60,9 @@ _WORST_EVER = 0.05
 _TRIED = 32
 
 
-def across(counter: Readings, power: Readings, start_ns: int, end_ns: int) -> Joules | NoEnergy:
+def across(
+    counter: Readings, power: Readings, start_ns: int, end_ns: int, *, worst: float | None = None
+) -> Joules | NoEnergy:
     """Energy of a board from one moment to another.
 
     Args:
@@ -69,6 +71,7 @@ def across(counter: Readings, power: Readings, start_ns: int, end_ns: int) -> Jo
         power: Time in ns and instantaneous power in watts, likewise.
         start_ns: Begin of the window.
         end_ns: Its end.
+        worst: The largest standard uncertainty that the energy may have, relative; see the head for the usual one.
 
     Returns:
         The joules with their standard uncertainty (the sensor's gain, about 5 % a board, is no part of it); or why
@@ -83,19 +86,20 @@ def across(counter: Readings, power: Readings, start_ns: int, end_ns: int) -> Jo
     watts = ordered(power, statistics.fmean)
     counted = _counted(found, watts, start_ns, end_ns)
     if not isinstance(counted, str):
-        return _good_enough(counted)
-    integral = _good_enough(integrated(watts, start_ns, end_ns))
+        return _good_enough(counted, worst)
+    integral = _good_enough(integrated(watts, start_ns, end_ns), worst)
     if isinstance(integral, NoEnergy):
         return NoEnergy(f"{counted}; {integral.reason}")
     return replace(integral, notes=(f"{counted[0].upper()}{counted[1:]}: the power readings were integrated.",))
 
 
-def _good_enough(energy: Joules | NoEnergy) -> Joules | NoEnergy:
+def _good_enough(energy: Joules | NoEnergy, worst: float | None) -> Joules | NoEnergy:
     if isinstance(energy, NoEnergy):
         return energy
-    worst = _WORST_EVER
-    if energy.source == "counter":
-        worst = min(_WORST_EVER, max(_WORST, _WORST_S / energy.seconds))
+    if worst is None:
+        worst = _WORST_EVER
+        if energy.source == "counter":
+            worst = min(_WORST_EVER, max(_WORST, _WORST_S / energy.seconds))
     if energy.error <= worst * energy.value:
         return energy
     known = f"{energy.error / energy.value:.1%}" if energy.value > 0 else "nothing"

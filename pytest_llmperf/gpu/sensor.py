@@ -45,6 +45,8 @@ _FITTING, _SINGLE = 0.8, 0.2
 _SILENCE = 3
 #: Relative uncertainty that a window should allow.
 _AIM = 0.01
+#: How well a step in which a window ends is divided, relative to its period.
+_DIVIDED = 0.1
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,16 @@ class Sensor:
     def shortest_window_s(self, interval_s: float = COUNTER_INTERVAL_S) -> float:
         """How long a window has to be for its energy to be known to 1 %, as far as its ends are concerned.
 
-        A step is known to within the distance of two reads (an even distribution: over the square root of 12), at both
-        ends; and up to one period is lost at each end. Without a counter: a hundred power readings. Without either it
-        is infinite: no window is long enough.
+        At each end a step of the counter is divided by the power readings, to about a tenth of its period, and its
+        moment is known to within the distance of two reads (an even distribution: over the square root of 12). Without
+        a counter: a hundred power readings. Without either it is infinite: no window is long enough.
 
         Args:
             interval_s: Seconds between two reads of the counter while it is sampled.
         """
         if isinstance(self.counter, Gauge):
             apart = max(interval_s, self.counter.read_s)
-            return 2 * self.counter.period_s + apart * math.sqrt(2 / 12) / _AIM
+            return math.sqrt(2) * math.hypot(_DIVIDED * self.counter.period_s, apart / math.sqrt(12)) / _AIM
         if isinstance(self.power, Gauge):
             return 100 * self.power.period_s
         return math.inf

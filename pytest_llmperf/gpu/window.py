@@ -11,43 +11,31 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, total
+from pytest_llmperf.gpu.energy import Joules, NoEnergy, total
+from pytest_llmperf.gpu.exact_window import across
 from pytest_llmperf.gpu.power_curve import integrated
 from pytest_llmperf.gpu.sampler import BoardSamples
 
 __all__ = ["NOBODY_READ", "BoardEnergy", "WindowReadings", "read_window"]
 
 _HZ_PER_MHZ = 1e6
+#: An energy of which not even this is known (standard uncertainty, relative) is none.
+_WORST = 0.02
 
 
 @dataclass(frozen=True)
 class BoardEnergy:
-    """The energy of one board in a window, by its two sensors.
+    """The energy of one board in a window.
 
     Attributes:
         uuid: Of the board.
-        counter: By its energy counter, cut at the counter's steps; ``None`` where it has none.
-        integral: By its power readings, over the whole window.
-        why_no_counter: In the driver's words; empty where it has one.
+        energy: By its energy counter; without a usable one, by its power readings.
+        integral: By its power readings.
     """
 
     uuid: str
-    counter: Joules | NoEnergy | None
+    energy: Joules | NoEnergy
     integral: Joules | NoEnergy
-    why_no_counter: str = ""
-
-    @property
-    def best(self) -> Joules | NoEnergy:
-        """By the counter where there is one, be it only why it tells nothing; else by the power readings.
-
-        What a counter cannot tell (the window is too short, the driver was reloaded), power readings would only seem
-        to: they come from the same sensor, and no more often.
-        """
-        if self.counter is not None:
-            return self.counter
-        if isinstance(self.integral, NoEnergy):
-            return NoEnergy(f"{self.why_no_counter}; {self.integral.reason}")
-        return self.integral
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,7 @@ class WindowReadings:
 
     Attributes:
         boards: Energy board by board.
-        energy: Of all boards together: by their counters if all have one, else by their power readings.
+        energy: Of all boards together, each by the best that it has.
         integral: Of all boards together by their power readings, to be held beside the counters.
         sm_clock_hz: Median over samples and boards.
         gpu_utilization: Mean share of the time in which any kernel ran.
@@ -96,20 +84,14 @@ def read_window(samples: Sequence[BoardSamples], start_ns: int, end_ns: int) -> 
     if not samples:
         return NOBODY_READ
     boards = tuple(_energy(one, start_ns, end_ns) for one in samples)
-    integral = total([board.integral for board in boards])
-    counters = [board.counter for board in boards if board.counter is not None]
-    # Counters of some boards and power readings of others would be of different windows.
-    energy = total(counters) if len(counters) == len(boards) else integral
-    if isinstance(energy, NoEnergy) and len(boards) == 1:
-        energy = boards[0].best
 
     def inside(at_ns: array[int], values: array[float]) -> list[float]:
         return [v for at, v in zip(at_ns, values, strict=True) if start_ns <= at <= end_ns and v == v]
 
     return WindowReadings(
         boards,
-        energy,
-        integral,
+        total([board.energy for board in boards]),
+        total([board.integral for board in boards]),
         sm_clock_hz=_joined(
             samples, "sm_clock", lambda s: inside(s.at_ns, s.sm_clock_mhz), lambda v: statistics.median(v) * _HZ_PER_MHZ
         ),
@@ -124,16 +106,12 @@ def read_window(samples: Sequence[BoardSamples], start_ns: int, end_ns: int) -> 
 
 def _energy(samples: BoardSamples, start_ns: int, end_ns: int) -> BoardEnergy:
     counter, power = samples.counter(), samples.power()
-    return BoardEnergy(
-        samples.uuid,
-        by_counter(counter, start_ns, end_ns) if counter else None,
-        integrated(power, start_ns, end_ns) if power else NoEnergy(_refused(samples, "power", "the power")),
-        "" if counter else _refused(samples, "energy", "the energy counter"),
-    )
-
-
-def _refused(samples: BoardSamples, name: str, what: str) -> str:
-    return samples.refused.get(name, f"{what} was not read")
+    if not counter and not power:
+        why = (samples.refused.get(name, f"{name} was not read") for name in ("energy", "power"))
+        nothing = NoEnergy("; ".join(why))
+        return BoardEnergy(samples.uuid, nothing, nothing)
+    energy = across(counter, power, start_ns, end_ns, worst=_WORST)
+    return BoardEnergy(samples.uuid, energy, integrated(power, start_ns, end_ns))
 
 
 def _joined(

@@ -1,8 +1,8 @@
 """Energy: joules of all boards of an engine over one window a launch, and what they bought.
 
-The window is cut at the steps of the boards' energy counters, and tokens are counted between the same two moments
-(:mod:`pytest_llmperf.gpu.energy`). Gross, unless a name begins with ``net_``: then what the boards draw with the model
-loaded and nothing to do is taken off.
+The window is the time from a launch's first due request to its last token, and all of its tokens count. A window cut
+at the steps of the energy counter would hold parts of repeats: a prefill more or less, whose joules bring no output.
+Gross, unless a name begins with ``net_``: then what the boards draw with the model loaded and nothing to do is taken off.
 
 A window that holds prefill and decode alike cannot tell the two apart. A prefill alone is a workload of one output
 token, a decode alone one of one prompt token; of both together a regression over several workloads tells them apart.
@@ -105,7 +105,7 @@ _BOTH = "the window holds prefill and decode: "
 
 METRICS = (
     Metric(
-        "power", "W", "lower", "energy / time, of all boards, between the outermost counter steps of the launch",
+        "power", "W", "lower", "energy / time, of all boards, from a launch's first due request to its last token",
         _SOURCE, of_launch=_power, bound_to_board=True,
     ),
     Metric(

@@ -138,11 +138,10 @@ class ClockRecord(_Model):
 
 
 class BoardEnergy(_Model):
-    """Joules of one or all boards between the outermost steps of their counters within a launch's window."""
+    """Joules of one or all boards from a launch's first due request to its last token."""
 
     joules: Number | None
     error: Number | None = Field(description="standard uncertainty, of the window's ends; not of the sensor's gain")
-    counted_seconds: Number | None
     source: Literal["counter", "integral", "mixed"] | None
     power: Number | None = Field(description="mean, watts")
     integral_power: Number | None = Field(description="mean of the power readings over the whole window, watts")

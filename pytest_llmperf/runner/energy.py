@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from pytest_llmperf.clock import NS_PER_S
@@ -46,11 +47,14 @@ def _doubts(readings: LaunchReadings) -> list[str]:
     counter, integral = readings.window.energy, readings.window.integral
     if isinstance(counter, Joules) and isinstance(integral, Joules) and counter.source == "counter":
         off = disagreement(counter, integral)
-        if abs(off) > DISAGREEMENT:
+        unsure = 2 * math.hypot(counter.error / counter.value, integral.error / integral.value)
+        if abs(off) > DISAGREEMENT + unsure:
             doubts.append(
                 f"The energy counter and the power readings disagree by {off:+.1%}: {counter.watts:.1f} W by the "
                 f"counter, {integral.watts:.1f} W by the readings."
             )
+    for board in readings.window.boards:
+        doubts += board.energy.notes if isinstance(board.energy, Joules) else ()
     if isinstance(counter, Joules) and 1 - readings.busy > _IDLE_BETWEEN:
         doubts.append(
             f"{1 - readings.busy:.0%} of the energy window lie between the repeats, in which the boards idled: "

@@ -106,8 +106,10 @@ def test_a_refusal_now_and_then_is_left_out():
 
 def test_how_long_a_window_has_to_be():
     slow, power = Gauge(0.1, 0.0045), Gauge(0.02, 1e-6)
-    assert Sensor(slow, power).shortest_window_s(0.02) == pytest.approx(0.2 + 0.02 * math.sqrt(1 / 6) * 100)
-    assert Sensor(Gauge(0.1, 0.05), power).shortest_window_s(0.02) == pytest.approx(0.2 + 0.05 * math.sqrt(1 / 6) * 100)
+    # A tenth of a period at both ends, and the distance of two reads, each 1 % of the window.
+    ends, apart = 100 * 0.01 * math.sqrt(2), 100 * 0.02 / math.sqrt(6)
+    assert Sensor(slow, power).shortest_window_s(0.02) == pytest.approx(math.hypot(ends, apart))
+    assert Sensor(Gauge(0.1, 0.05), power).shortest_window_s(0.02) == pytest.approx(math.hypot(ends, 2.5 * apart))
     assert Sensor(NO, power).shortest_window_s() == pytest.approx(2)
     assert json.loads(json.dumps(Sensor(slow, NO).to_json()))["counter"] == {"period_s": 0.1, "read_s": 0.0045}
 

@@ -33,25 +33,27 @@ def test_without_a_counter_the_power_readings_stand():
     assert (found.energy.value, found.energy.source) == (pytest.approx(1000), "integral")
 
 
-def test_one_board_without_a_counter_leaves_all_to_the_power_readings():
+def test_a_board_without_a_counter_among_others_stands_by_its_power_readings():
     found = read_window([board_samples("GPU-a"), board_samples("GPU-b", counter=False)], 0, 3 * S)
-    assert found.energy.source == "integral"
-    assert [board.best.source for board in found.boards] == ["counter", "integral"]
+    assert (found.energy.source, found.energy.watts) == ("mixed", pytest.approx(400))
+    assert [board.energy.source for board in found.boards] == ["counter", "integral"]
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("window", "change", "reason"),
     [
-        (lambda s: None, "too short"),
-        (lambda s: s.counter_j.__setitem__(-1, 5.0), "fell"),
+        ((20, 80), {}, "too short"),
+        ((20, 2000), {"fall": 1000}, "fell"),
     ],
 )
-def test_what_a_counter_does_not_tell_is_not_made_up_from_power(change, reason):
-    samples = board_samples(seconds=0.1, tick_ms=100)
-    change(samples)
-    found = read_window([samples], 20 * S // 1000, 80 * S // 1000)
+def test_what_a_counter_does_not_tell_is_not_made_up_from_power(window, change, reason):
+    samples = board_samples(tick_ms=100)
+    for number, at in enumerate(samples.counter_at_ns):
+        if at / 1e6 >= change.get("fall", float("inf")):
+            samples.counter_j[number] -= 1e6
+    found = read_window([samples], *(at * 1_000_000 for at in window))
     assert reason in found.energy.reason
-    assert found.boards[0].best == found.energy
+    assert found.boards[0].energy == found.energy
 
 
 def test_too_few_power_readings_are_no_energy():

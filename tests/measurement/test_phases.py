@@ -33,7 +33,7 @@ class Bench:
         count = max(repeats, 1 + 2000 // lasts)
         joules = PREFILL * workload.input_len + DECODE * workload.output_len * (self.dearer if doing == "decode" else 1)
         traces = [self.repeat(workload, number, lasts) for number in range(count)]
-        samples = board_samples(watts=joules / lasts * 1e3, seconds=count * lasts / 1e3)
+        samples = board_samples(watts=joules / lasts * 1e3, seconds=count * lasts / 1e3 + 0.2)
         launch = Launch(
             0, INFO, tuple(traces), samples=(samples,) if self.boards else (),
             invalid="no" if doing in self.invalid else None, warnings=(f"seen {doing}",),
@@ -41,7 +41,7 @@ class Bench:
         return with_readings(launch, IDLE)
 
     def repeat(self, workload, number, lasts):
-        start = number * lasts
+        start = 100 + number * lasts
         arrivals = [start + 20 + 5 * n for n in range(workload.output_len)]
         one = request(*arrivals, due=start, prompt=workload.input_len)
         return repeat(replace(one, asked_output=workload.output_len), number=number)

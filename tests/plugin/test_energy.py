@@ -88,7 +88,7 @@ def test_a_launch_has_its_energy_and_everything_that_follows(bench):
     assert (energy["source"], energy["reason"]) == ("counter", None)
     assert 0 < energy["error"] < 0.02 * energy["joules"]
     assert energy["power"] == pytest.approx(energy["integral_power"], rel=0.05)
-    assert energy["joules"] == pytest.approx(energy["power"] * energy["counted_seconds"])
+    assert energy["joules"] == pytest.approx(energy["power"] * energy["seconds"])
     # Shorter than the sensors can see, it was repeated; one repeat had been asked for.
     assert (
         energy["seconds"] >= 0.9 * bench.results()["environment"]["sensor"]["boards"].popitem()[1]["shortest_window_s"]
