@@ -1,6 +1,6 @@
 """Energy: joules of all boards of an engine over one window a launch, and what they bought.
 
-The window is the time from a launch's first due request to its last token, and all of its tokens count. A window cut
+The window is the time from a launch's first due request to its last token, and all of its tokens count. One that is cut
 at the steps of the energy counter would hold parts of repeats: a prefill more or less, whose joules bring no output.
 Gross, unless a name begins with ``net_``: then what the boards draw with the model loaded and nothing to do is taken off.
 
