@@ -84,6 +84,10 @@ class PhaseMeasurement(Measurement):
         self.phases.append(parts)
         self.launches.append(replace(whole, invalid=whole.invalid or invalid, warnings=(*whole.warnings, *told)))
 
+    def windows(self) -> list[tuple[str, Launch]]:
+        """The whole workload, and each phase under a name of its own."""
+        return [*super().windows(), *((f"{self.test}/{name}", part) for name, part in self.phases[-1].items())]
+
     @property
     def digest(self) -> str:
         """Equal for equal work; never that of the workload alone."""

@@ -57,6 +57,10 @@ class Measurement:
             launch_of(self.workload, test=self.test, repeats=repeats, allowed_failures=allowed_failures)
         )
 
+    def windows(self) -> list[tuple[str, Launch]]:
+        """What the last launch measured, by the id that its prompts were made for."""
+        return [(self.test, self.launches[-1])]
+
     def gated(self, tolerances: Mapping[str, float]) -> dict[str, float]:
         """Of the metrics that are to be gated, those that this measurement can be judged by."""
         return dict(tolerances)

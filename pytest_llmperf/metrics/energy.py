@@ -2,7 +2,8 @@
 
 The window is the time from a launch's first due request to its last token, and all of its tokens count. One that is cut
 at the steps of the energy counter would hold parts of repeats: a prefill more or less, whose joules bring no output.
-Gross, unless a name begins with ``net_``: then what the boards draw with the model loaded and nothing to do is taken off.
+Gross, unless a name begins with ``net_``: then what the boards draw with the model loaded and nothing to do is taken
+off.
 
 A window that holds prefill and decode alike cannot tell the two apart. A prefill alone is a workload of one output
 token, a decode alone one of one prompt token; of both together a regression over several workloads tells them apart.

@@ -232,10 +232,10 @@ class LlmperfSession:
             if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
             self.progress.done()
-            launch = measurement.launches[-1]
-            self.recorder.write_traces(test, [dump_repeat(repeat) for repeat in launch.watched])
-            if launch.samples:
-                self.recorder.write_samples(test, [dump_samples(one, launch.index) for one in launch.samples])
+            for name, launch in measurement.windows():
+                self.recorder.write_traces(name, [dump_repeat(repeat) for repeat in launch.watched])
+                if launch.samples:
+                    self.recorder.write_samples(name, [dump_samples(one, launch.index) for one in launch.samples])
         summaries = measurement.summaries()
         if not self._enough(measurement):
             self.recorder.journal(record_of(measurement, summaries, None))

@@ -221,8 +221,11 @@ class TestPhases:
         # Its prefill draws what the power limit allows, before and after.
         assert regressed == {"tpj", "decode_jpt"}
 
-    def test_the_page_shows_them(self, bench):
+    def test_the_page_shows_them_and_every_window_is_kept(self, bench):
         self.run(bench, "--llmperf-save")
+        traces = bench.folder / "report" / "traces"
+        assert len(list(traces.glob("*.samples.jsonl.gz"))) == 5
+        assert len(list(traces.glob("*.jsonl"))) == 5
         page = (bench.folder / "report" / "report.html").read_text()
         assert "regression:" in page
         assert "J an output token" in page
