@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_llmperf.gpu.energy import Joules
-from pytest_llmperf.gpu.exact_window import across
-from pytest_llmperf.gpu.watch import BoardWatch
+from pytest_llmperf.gpu.energy.exact_window import across
+from pytest_llmperf.gpu.sampling.watch import BoardWatch
 from tests.fake_nvml.build import build
 from tests.fake_nvml.curves import Curve, bursts, ramp, steps
 from tests.fake_nvml.fixture import SCENARIOS

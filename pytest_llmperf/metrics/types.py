@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.window import NOBODY_READ, WindowReadings
+from pytest_llmperf.gpu.energy.window import NOBODY_READ, WindowReadings
 from pytest_llmperf.metrics.roof import Roof
 from pytest_llmperf.trace import RepeatTrace
 

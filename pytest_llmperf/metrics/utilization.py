@@ -13,7 +13,7 @@ from pytest_llmperf.arithmetic import Architecture, Hardware, roofline
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.errors import HardwareError
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.window import WindowReadings
+from pytest_llmperf.gpu.energy.window import WindowReadings
 from pytest_llmperf.metrics.latency import ONE_TOKEN, request_tpot
 from pytest_llmperf.metrics.throughput import per_second, tokens_within
 from pytest_llmperf.metrics.types import Context, LaunchReadings, Metric, Missing, OfLaunch, Outcome, sampled

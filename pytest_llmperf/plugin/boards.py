@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_llmperf.engines.spec import EngineChoice
     from pytest_llmperf.gpu import Board, Device
     from pytest_llmperf.gpu.clocks import ClockHolder, HeldClock
-    from pytest_llmperf.gpu.sensor import Sensor
+    from pytest_llmperf.gpu.energy.sensor import Sensor
     from pytest_llmperf.gpu.simulated import SimulatedDevice
 
 __all__ = ["SessionBoards"]
@@ -104,7 +104,7 @@ class SessionBoards:
     def survey(self) -> dict[str, Sensor]:
         """How the boards' sensors behave, by UUID; they are watched when it is first asked for, for a second."""
         if self._sensors is None:
-            from pytest_llmperf.gpu.sensor import survey, watch
+            from pytest_llmperf.gpu.energy.sensor import survey, watch
 
             if (device := self.simulated) is not None:
                 self._sensors = {device.board.uuid: watch(device, now=device.now, pause=device.wait)}
@@ -180,8 +180,8 @@ class SessionBoards:
 
     def _nearest(self, mhz: int | None) -> HeldClock:
         """What the boards can do of an SM clock (``None``: free) beside the session's memory clock."""
-        from pytest_llmperf.gpu.clock_control import Clock
         from pytest_llmperf.gpu.clocks import HeldClock, SnappedClock, common_clocks, common_memory_clocks
+        from pytest_llmperf.gpu.clocks.control import Clock
 
         for value, name in ((mhz, "GPU clock"), (self._requested_memory, "GPU memory clock")):
             if value is not None and value < 1:
@@ -209,9 +209,9 @@ class SessionBoards:
             yield
 
     def _new_holder(self) -> ClockHolder:
-        from pytest_llmperf.gpu.clock_control import Clock, DeviceControl
         from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock
-        from pytest_llmperf.gpu.recovery import release_stale
+        from pytest_llmperf.gpu.clocks.control import Clock, DeviceControl
+        from pytest_llmperf.gpu.clocks.recovery import release_stale
 
         if self._expected:
             return ExpectedClock()

@@ -13,8 +13,8 @@ from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.engines.spec import EngineChoice
 from pytest_llmperf.errors import GpuError, LlmperfError
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.idle import SETTLE_S, IdleLadder, IdlePower, Waits, idle_power, idle_window_s
-from pytest_llmperf.gpu.watch import Watch
+from pytest_llmperf.gpu.energy.idle import SETTLE_S, IdleLadder, IdlePower, Waits, idle_power, idle_window_s
+from pytest_llmperf.gpu.sampling.watch import Watch
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.boards import SessionBoards

@@ -13,7 +13,7 @@ from pytest_llmperf.plugin.keys import BOARDS, SESSION, STATE
 if TYPE_CHECKING:
     from pytest_llmperf.engines.pool import RunningEngine
     from pytest_llmperf.gpu import Board
-    from pytest_llmperf.gpu.power_window import PowerWindow, SharedWatch
+    from pytest_llmperf.gpu.energy.block import PowerWindow, SharedWatch
     from pytest_llmperf.models import Model
     from pytest_llmperf.plugin.checking import Llmperf
     from pytest_llmperf.plugin.session import LlmperfSession, TestState
@@ -95,7 +95,7 @@ def gpu_clock(request: pytest.FixtureRequest) -> Iterator[int | None]:
 @pytest.fixture(scope="session")
 def _power_watch(request: pytest.FixtureRequest) -> Iterator[SharedWatch]:
     """Reads the boards in use for all windows of the session."""
-    from pytest_llmperf.gpu.power_window import SharedWatch
+    from pytest_llmperf.gpu.energy.block import SharedWatch
 
     watch = SharedWatch(request.config.stash[BOARDS].boards)
     yield watch
@@ -109,7 +109,7 @@ def power_sampler(_power_watch: SharedWatch) -> Callable[[], PowerWindow]:
     ``with power_sampler() as p: work()``, then ``p.energy_j`` and ``p.power_w``. Where there is nothing to
     read ``p.energy_j`` is ``None`` and ``p.reason`` says why.
     """
-    from pytest_llmperf.gpu.power_window import PowerWindow
+    from pytest_llmperf.gpu.energy.block import PowerWindow
 
     return lambda: PowerWindow(_power_watch)
 

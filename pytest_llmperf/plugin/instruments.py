@@ -14,9 +14,9 @@ from pytest_llmperf.engines.spec import EngineChoice
 from pytest_llmperf.errors import LlmperfError, OptionError
 from pytest_llmperf.gpu import Board, Device, Reading, Unreadable
 from pytest_llmperf.gpu.guards import Guards
-from pytest_llmperf.gpu.sampler import BoardSamples
+from pytest_llmperf.gpu.sampling.sampler import BoardSamples
+from pytest_llmperf.gpu.sampling.watch import BoardWatch, Watch
 from pytest_llmperf.gpu.simulated import SimulatedWatch
-from pytest_llmperf.gpu.watch import BoardWatch, Watch
 from pytest_llmperf.local_processes import descendants, server_processes
 from pytest_llmperf.plugin.calibration import Calibration
 from pytest_llmperf.runner import Launch, joined, judged, with_readings

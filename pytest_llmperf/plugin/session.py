@@ -19,8 +19,8 @@ from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
 from pytest_llmperf.gpu.nvml import Board, visible_boards
-from pytest_llmperf.gpu.sample_file import dump_samples
-from pytest_llmperf.gpu.watch import Watch
+from pytest_llmperf.gpu.sampling.file import dump_samples
+from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary

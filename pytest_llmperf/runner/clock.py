@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.clock_check import ClockSample, ClockVerdict, verify
 from pytest_llmperf.gpu.clocks import HeldClock
-from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
+from pytest_llmperf.gpu.clocks.check import ClockSample, ClockVerdict, verify
+from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
 from pytest_llmperf.runner.launch import Launch, joined
 
 __all__ = ["LaunchClock", "judged"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu import Reading
 from pytest_llmperf.gpu.energy import DISAGREEMENT, Joules, disagreement
+from pytest_llmperf.gpu.energy.window import WindowReadings, read_window
 from pytest_llmperf.gpu.guards import idle_throughout
-from pytest_llmperf.gpu.window import WindowReadings, read_window
 from pytest_llmperf.metrics import LaunchReadings
 from pytest_llmperf.runner.launch import Launch
 

@@ -15,8 +15,8 @@ from pytest_llmperf.engines.account import Account
 from pytest_llmperf.engines.openai.server_metrics import disagreements
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.errors import WorkloadError
-from pytest_llmperf.gpu.sampler import BoardSamples
-from pytest_llmperf.gpu.watch import Watch
+from pytest_llmperf.gpu.sampling.sampler import BoardSamples
+from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.metrics import UNREAD, LaunchReadings, request_tpot
 from pytest_llmperf.runner.drive import drive
 from pytest_llmperf.runner.plan import Planned, Vocabulary, plan

@@ -181,6 +181,9 @@ static void observe_lock(Board *board, ChangeKind kind, const char *name) {
     state_path(path, sizeof path, name, (int)board->index);
     read_text(path, text, sizeof text, &modified);
     if (sscanf(text, "%lf %lf", &low, &high) != 2) low = high = 0, modified = since_start();
+    /* A file's time is as coarse as the kernel's tick: of two changes within one, the second must not come first. */
+    int64_t last = change_at(board, kind, FOREVER)->t;
+    if (modified < last) modified = last;
     add_change(board, kind, modified, low, high);
 }
 

@@ -3,7 +3,7 @@
 from array import array
 from math import floor
 
-from pytest_llmperf.gpu.sampler import BoardSamples
+from pytest_llmperf.gpu.sampling.sampler import BoardSamples
 
 MS = 1_000_000
 S = 1000 * MS

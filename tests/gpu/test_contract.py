@@ -4,8 +4,8 @@ import pytest
 
 from pytest_llmperf.errors import GpuError
 from pytest_llmperf.gpu import THROTTLE_CAUSES, Activity, ActivityMeter, Board, Unreadable, Utilization
-from pytest_llmperf.gpu.clock_control import DeviceControl
 from pytest_llmperf.gpu.clocks import ClockLock, common_clocks, snap
+from pytest_llmperf.gpu.clocks.control import DeviceControl
 from pytest_llmperf.gpu.nvml import Nvml
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_llmperf.gpu import Unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
-from pytest_llmperf.gpu.window import NOBODY_READ, WindowReadings
+from pytest_llmperf.gpu.energy.window import NOBODY_READ, WindowReadings
 from pytest_llmperf.metrics import REGISTRY, Context, LaunchReadings, summarize
 from pytest_llmperf.metrics.energy import prompt_tokens_within
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from pytest_llmperf.gpu import sensor
+from pytest_llmperf.gpu.energy import sensor
 from pytest_llmperf.plugin import calibration
 
 SUITE = """

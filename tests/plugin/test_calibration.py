@@ -7,7 +7,7 @@ import pytest
 from pytest_llmperf import peaks
 from pytest_llmperf.engines.spec import EngineChoice
 from pytest_llmperf.engines.spec import build as real_build
-from pytest_llmperf.gpu.watch import BoardWatch
+from pytest_llmperf.gpu.sampling.watch import BoardWatch
 from pytest_llmperf.plugin import session
 
 from .servers import FakeServer

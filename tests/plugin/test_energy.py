@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pytest_llmperf.gpu.sample_file import load_samples
+from pytest_llmperf.gpu.sampling.file import load_samples
 from tests.fake_nvml.busy import busy_while, prefill
 
 from .servers import FakeServer

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_llmperf.gpu.lock_record import RecordFolder
+from pytest_llmperf.gpu.clocks.record import RecordFolder
 
 BUSY = "[boards]\nload = 0.5\n"
 WAITS = """
@@ -113,7 +113,7 @@ def test_also_when_a_forked_child_keeps_its_pipes_open(begun, boards):
 
 
 def is_fork(process):
-    return "pytest_llmperf.gpu.keeper" not in process.cmdline()
+    return "pytest_llmperf.gpu.clocks.keeper" not in process.cmdline()
 
 
 def within_a_second(fake, killed_ns):

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from pytest_llmperf.gpu.lock_record import RecordFolder
+from pytest_llmperf.gpu.clocks.record import RecordFolder
 
 from .servers import FakeServer
 

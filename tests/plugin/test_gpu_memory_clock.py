@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_llmperf.gpu.lock_record import RecordFolder
+from pytest_llmperf.gpu.clocks.record import RecordFolder
 
 from .servers import FakeServer
 

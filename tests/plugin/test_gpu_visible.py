@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pytest_llmperf.gpu.nvml import Nvml, visible_boards
-from pytest_llmperf.gpu.watch import BoardWatch
+from pytest_llmperf.gpu.sampling.watch import BoardWatch
 
 from .servers import FakeServer
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llmperf.gpu.clock_control import BoardId, Clock
-from pytest_llmperf.gpu.lock_record import LockRecord, Owner, RecordFolder
+from pytest_llmperf.gpu.clocks.control import BoardId, Clock
+from pytest_llmperf.gpu.clocks.record import LockRecord, Owner, RecordFolder
 
 MEASURE = """
 from pytest_llmperf import Workload

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
+from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.simulated.device import SimulatedDevice
 
 __all__ = ["SimulatedWatch"]
@@ -25,7 +25,7 @@ _SAME_CLOCK_NS = 1000
 
 
 class SimulatedWatch:
-    """Samples simulated boards as :class:`~pytest_llmperf.gpu.watch.BoardWatch` samples real ones.
+    """Samples simulated boards as :class:`~pytest_llmperf.gpu.sampling.watch.BoardWatch` samples real ones.
 
     Times are those of the engine that drives them. Nothing runs between begin and end, so nothing is disturbed. On the
     engine's event loop, where waiting costs nothing, a span begins at the same phase of the sensors and after the same

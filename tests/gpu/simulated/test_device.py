@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.errors import GpuError
 from pytest_llmperf.gpu import Unreadable
-from pytest_llmperf.gpu.sensor import watch
+from pytest_llmperf.gpu.energy.sensor import watch
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.gpu.simulated.products import PRODUCTS
 

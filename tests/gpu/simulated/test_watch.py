@@ -7,7 +7,7 @@ import pytest
 
 from pytest_llmperf.clock import NS_PER_S, VirtualClock
 from pytest_llmperf.gpu.energy import by_counter, by_integral
-from pytest_llmperf.gpu.sampler import REASONS, BoardSamples
+from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.simulated import SimulatedDevice, SimulatedWatch
 
 MS = 1_000_000

@@ -1,0 +1,220 @@
+"""What the boards draw while they do nothing: the floor that net energy takes off.
+
+A board that waits does not draw nothing, and how much it draws has three rungs: bare, with a model in its memory (the
+memory is powered up, and a context keeps the clock from falling), and with the clock held as well. What an inference
+adds is what lies above the rung that it ran on, so each is measured where it stands.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.gpu import Reading, Unreadable, value_or_none
+from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, by_integral, steps
+from pytest_llmperf.gpu.energy.sensor import Gauge, Sensor
+from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
+from pytest_llmperf.gpu.sampling.watch import Watch
+
+__all__ = ["SETTLE_S", "BoardIdle", "IdleLadder", "IdlePower", "Waits", "idle_of", "idle_power", "idle_window_s"]
+
+#: Seconds that boards get to calm down.
+SETTLE_S = 0.5
+_IDLE = 1 << REASONS.index("gpu_idle")
+#: Utilisation from which a board works; below it a desktop is drawn.
+_WORKING = 0.05
+_SHORTEST_S = 1.0
+#: Idle power hardly moves: so many readings of it do where there is no counter.
+_POWER_READINGS = 20
+_NOT_YET = Unreadable("it was not measured")
+
+
+class Waits(Protocol):
+    """The time that boards are read in: a clock, or a simulated board that no engine drives."""
+
+    def now(self) -> int:
+        """Nanoseconds."""
+        ...
+
+    async def sleep_until(self, at_ns: int) -> None:
+        """Let time pass until then."""
+        ...
+
+
+@dataclass(frozen=True)
+class BoardIdle:
+    """What one board drew.
+
+    Attributes:
+        watts: Mean power, W.
+        error: Its standard error, W; without the sensor's gain.
+        source: ``"counter"`` or ``"integral"``.
+    """
+
+    watts: float
+    error: float
+    source: str
+
+
+@dataclass(frozen=True)
+class IdlePower:
+    """What all boards in use drew together.
+
+    Attributes:
+        boards: Each board, by its UUID.
+    """
+
+    boards: Mapping[str, BoardIdle]
+
+    @property
+    def watts(self) -> float:
+        """Their sum, W."""
+        return self.watts_of(self.boards)
+
+    def watts_of(self, uuids: Iterable[str]) -> float:
+        """The sum of some of them, W."""
+        return sum(self.boards[uuid].watts for uuid in uuids)
+
+    @property
+    def error(self) -> float:
+        """Its standard error, W."""
+        return math.hypot(*(board.error for board in self.boards.values()))
+
+
+def idle_window_s(sensors: Iterable[Sensor]) -> float:
+    """How long boards have to be read for their idle power, in seconds: for the slowest sensor, and at least 1 s."""
+    return max([_SHORTEST_S, *map(_window_s, sensors)])
+
+
+def _window_s(sensor: Sensor) -> float:
+    if isinstance(sensor.counter, Gauge):
+        return sensor.shortest_window_s()
+    return _POWER_READINGS * sensor.power.period_s if isinstance(sensor.power, Gauge) else 0.0
+
+
+async def idle_power(watch: Watch, clock: Waits, *, settle_s: float, window_s: float) -> Reading[IdlePower]:
+    """Read idle boards for a while.
+
+    Args:
+        watch: Reads them.
+        clock: The time that it reads them in.
+        settle_s: Seconds to wait before it begins.
+        window_s: Seconds to read.
+
+    Returns:
+        What they drew; unreadable if one of them was busy, or has neither counter nor power.
+
+    Raises:
+        LlmperfError: the watch failed.
+    """
+    await clock.sleep_until(clock.now() + round(settle_s * NS_PER_S))
+    await watch.begin()
+    await clock.sleep_until(clock.now() + round(window_s * NS_PER_S))
+    return idle_of(await watch.end())
+
+
+def idle_of(samples: Sequence[BoardSamples]) -> Reading[IdlePower]:
+    """The idle power in samples that were taken while nothing should have run."""
+    boards: dict[str, BoardIdle] = {}
+    for board in samples:
+        power = _idle_of_board(board)
+        if isinstance(power, Unreadable):
+            return power
+        boards[board.uuid] = power
+    return IdlePower(boards) if boards else Unreadable("no board was read")
+
+
+def _idle_of_board(samples: BoardSamples) -> Reading[BoardIdle]:
+    if isinstance(busy := _busy(samples), Unreadable):
+        return busy
+    counter, power = samples.counter(), samples.power()
+    # A counter without steps (absent, stalled) leaves the power readings.
+    counted = by_counter(counter, counter[0][0], counter[-1][0]) if counter else NoEnergy(_why(samples, "energy"))
+    if isinstance(counted, Joules):
+        return BoardIdle(counted.watts, counted.error / counted.seconds, counted.source)
+    integral = by_integral(power, power[0][0], power[-1][0]) if power else NoEnergy(_why(samples, "power"))
+    if isinstance(integral, Joules):
+        error = math.hypot(integral.error / integral.seconds, _scatter(power))
+        return BoardIdle(integral.watts, error, integral.source)
+    return Unreadable(f"{samples.uuid} tells neither energy ({counted.reason}) nor power ({integral.reason})")
+
+
+def _why(samples: BoardSamples, name: str) -> str:
+    return samples.refused.get(name, "it was never read")
+
+
+def _scatter(power: Sequence[tuple[int, float]]) -> float:
+    """Standard error of the mean, W, of as many independent readings as there were changes."""
+    return statistics.pstdev(watts for _, watts in power) / math.sqrt(1 + len(steps(power)))
+
+
+def _busy(samples: BoardSamples) -> Unreadable | None:
+    """Whether something ran: by the utilisation, or where it is not told, by the reasons for the clock.
+
+    The reasons come second because a driver need not call a board idle whose clock is held.
+    """
+    shares = [share for share in samples.utilization if share == share]
+    working = [share >= _WORKING for share in shares]
+    if not shares:
+        working = [not bits & _IDLE for bits in samples.reasons if bits >= 0]
+    if 2 * sum(working) <= len(working):
+        return None
+    return Unreadable(
+        f"the board was busy while its idle power was to be measured: {samples.uuid} worked in {sum(working)} of "
+        f"{len(working)} samples"
+    )
+
+
+@dataclass
+class IdleLadder:
+    """What the boards of a session draw when idle, as far as it was measured.
+
+    Attributes:
+        bare: Without any engine.
+        loaded: With a model loaded, the clock free.
+        held: With a model loaded and the clock held, by the clock in MHz.
+        bare_at_mhz: The clock that was held when ``bare`` was measured; ``None`` when it was free.
+    """
+
+    bare: Reading[IdlePower] = _NOT_YET
+    loaded: Reading[IdlePower] = _NOT_YET
+    held: dict[int, Reading[IdlePower]] = field(default_factory=dict)
+    bare_at_mhz: int | None = None
+
+    def floor(self, held_mhz: int | None) -> Reading[IdlePower]:
+        """What net energy takes off: the power with the model loaded, at the clock that is held if one is.
+
+        Args:
+            held_mhz: That clock in MHz; ``None`` when it runs free.
+        """
+        if held_mhz is None:
+            return self.loaded
+        return self.held.get(held_mhz, Unreadable(f"idle power was not measured at {held_mhz} MHz"))
+
+    def to_json(self) -> dict[str, Any]:
+        """For the record: watts by rung, ``None`` with a reason where there are none."""
+        rungs = {"bare": self.bare, "loaded": self.loaded}
+        rungs |= {f"held {mhz}": power for mhz, power in sorted(self.held.items())}
+        known = {name: power for name, power in rungs.items() if not isinstance(power, Unreadable)}
+        boards = dict.fromkeys(uuid for power in known.values() for uuid in power.boards)
+        return {
+            "bare_w": _watts(self.bare),
+            "bare_at_mhz": self.bare_at_mhz,
+            "loaded_w": _watts(self.loaded),
+            "held_w": {str(mhz): _watts(power) for mhz, power in sorted(self.held.items())},
+            "standard_error_w": {name: power.error for name, power in known.items()},
+            "boards_w": {
+                uuid: {name: power.boards[uuid].watts for name, power in known.items() if uuid in power.boards}
+                for uuid in boards
+            },
+            "reasons": {name: power.reason for name, power in rungs.items() if isinstance(power, Unreadable)},
+        }
+
+
+def _watts(power: Reading[IdlePower]) -> float | None:
+    known = value_or_none(power)
+    return None if known is None else known.watts

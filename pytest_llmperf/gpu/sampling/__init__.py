@@ -1,0 +1,1 @@
+"""Reading the boards again and again while something else happens, and what was read."""
