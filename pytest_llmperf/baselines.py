@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.files import write_atomically
-from pytest_llmperf.metrics import Summary
+from pytest_llmperf.metrics import REGISTRY, Summary
 
 __all__ = [
     "Baseline",
@@ -128,15 +128,24 @@ class Baseline(_Strict):
     def summaries(self, boards: str | None) -> dict[str, Summary]:
         """What a run on these boards is compared with."""
         known = self.boards.get(boards) if boards is not None else None
-        records = {**self.metrics, **(known.metrics if known is not None else {})}
-        return {name: record.summary() for name, record in records.items()}
+        return {**_summaries(self.metrics), **(_bound(known.metrics) if known is not None else {})}
 
     def of_other_boards(self, boards: str | None) -> tuple[str, dict[str, Summary]] | None:
         """The boards that were measured last, if they are others, and what was measured on them."""
         if not self.boards or boards in self.boards:
             return None
         other, record = max(self.boards.items(), key=lambda entry: entry[1].saved_at)
-        return other, {name: metric.summary() for name, metric in record.metrics.items()}
+        return other, _bound(record.metrics)
+
+
+def _summaries(records: Mapping[str, MetricRecord]) -> dict[str, Summary]:
+    return {name: record.summary() for name, record in records.items()}
+
+
+def _bound(records: Mapping[str, MetricRecord]) -> dict[str, Summary]:
+    """Of what is kept for certain boards, what belongs there: nothing else may take the place of a portable figure."""
+    known = (name for name in records if name in REGISTRY and REGISTRY[name].bound_to_board)
+    return _summaries({name: records[name] for name in known})
 
 
 def slug(text: str) -> str:

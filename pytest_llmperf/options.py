@@ -25,6 +25,7 @@ __all__ = [
     "SessionOptions",
     "add_options",
     "parse_tolerance",
+    "tolerance_for_all",
     "tolerances",
 ]
 
@@ -257,6 +258,11 @@ def tolerances(session: SessionOptions, marker: MarkerOptions) -> dict[str, floa
         else:
             result[name] = DEFAULT_TOLERANCE.get(name, OTHER_TOLERANCE)
     return result
+
+
+def tolerance_for_all(session: SessionOptions, marker: MarkerOptions) -> float | None:
+    """The one tolerance that was given for all gated metrics; ``None`` without one."""
+    return marker.tolerance.get("*", session.tolerance.get("*"))
 
 
 def parse_tolerance(value: Any, where: str) -> float:

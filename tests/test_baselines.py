@@ -388,6 +388,13 @@ class TestBoards:
         assert set(keeping_boards(before, self.with_boards(b=("2", 3.0))).boards) == {"b"}
         assert set(keeping_boards(None, self.with_boards(b=("2", 3.0))).boards) == {"b"}
 
+    def test_a_figure_that_is_not_a_boards_takes_no_portable_ones_place(self):
+        stored = self.with_boards(a=("1", 1.0))
+        planted = stored.boards["a"].model_copy(update={"metrics": {"tpot": record(value=9.0)}})
+        stored = stored.model_copy(update={"boards": {"a": planted}})
+        assert stored.summaries("a")["tpot"].value == 1.1
+        assert stored.of_other_boards("b") == ("a", {})
+
     def test_a_file_from_before_boards_were_kept_is_loaded(self, tmp_path):
         path = written(tmp_path / "x.json", lambda content: content.pop("boards"))
         assert load(path).boards == {}

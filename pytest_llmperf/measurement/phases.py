@@ -93,9 +93,9 @@ class PhaseMeasurement(Measurement):
         """Equal for equal work; never that of the workload alone."""
         return hashlib.sha256(f"phases/{self.workload.digest}".encode()).hexdigest()[:16]
 
-    def gated(self, tolerances: Mapping[str, float]) -> dict[str, float]:
+    def gated(self, tolerances: Mapping[str, float], for_all: float | None = None) -> dict[str, float]:
         """What gates the workload, and what a token of each phase costs."""
-        return {**dict.fromkeys(_ALONE, TOLERANCE), **tolerances}
+        return {**dict.fromkeys(_ALONE, TOLERANCE if for_all is None else for_all), **tolerances}
 
     @property
     def warnings(self) -> list[str]:

@@ -61,8 +61,14 @@ class Measurement:
         """What the last launch measured, by the id that its prompts were made for."""
         return [(self.test, self.launches[-1])]
 
-    def gated(self, tolerances: Mapping[str, float]) -> dict[str, float]:
-        """Of the metrics that are to be gated, those that this measurement can be judged by."""
+    def gated(self, tolerances: Mapping[str, float], for_all: float | None = None) -> dict[str, float]:
+        """The metrics that this measurement is judged by, with the tolerance of each.
+
+        Args:
+            tolerances: Of the metrics that any measurement of the test is judged by.
+            for_all: The one that was given for all metrics, if one was.
+        """
+        del for_all
         return dict(tolerances)
 
     def record(self) -> dict[str, Any]:

@@ -49,9 +49,9 @@ class RateMeasurement(Measurement):
         self.searches.append(found)
         self.launches.append(found.launch)
 
-    def gated(self, tolerances: Mapping[str, float]) -> dict[str, float]:
+    def gated(self, tolerances: Mapping[str, float], for_all: float | None = None) -> dict[str, float]:
         """The rate alone: the latencies at it lie wherever it puts them, below the limits."""
-        return {"max_rate": tolerances.get("max_rate", TOLERANCE)}
+        return {"max_rate": tolerances.get("max_rate", TOLERANCE if for_all is None else for_all)}
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,6 @@
-"""Prefill and decode told apart by a regression: E = fixed + prefill x prompt tokens + decode x output tokens.
+"""Prefill and decode told apart by a regression: E = fixed + prefill x prompt tokens + decode x (output tokens - 1).
+
+The first output token comes out of the prefill; every other one is a step of decoding.
 
 Each point is a window of its own, in which one shape of request ran again and again. A window of long outputs holds
 far more joules than one of prefills, and its uncertainty alone may exceed all that a prefill takes; so each point has
@@ -45,7 +47,7 @@ class PhaseFit:
     Attributes:
         fixed: A request, whatever its lengths.
         prefill_jpt: A prompt token.
-        decode_jpt: An output token.
+        decode_jpt: An output token after the first.
         fixed_error: Standard uncertainty of each, as the points' own give it.
         prefill_error: Likewise.
         decode_error: Likewise.
@@ -75,7 +77,7 @@ def fit_phases(points: Sequence[PhasePoint]) -> PhaseFit | Missing:
     right = [0.0] * _UNKNOWNS
     for point in points:
         weight = 1 / max(point.error, _STEADINESS * abs(point.joules), 1e-12) ** 2
-        row = [1.0, point.input_len / scales[1], point.output_len / scales[2]]
+        row = [1.0, point.input_len / scales[1], (point.output_len - 1) / scales[2]]
         for i in range(_UNKNOWNS):
             right[i] += weight * row[i] * point.joules
             for j in range(_UNKNOWNS):
@@ -86,7 +88,7 @@ def fit_phases(points: Sequence[PhasePoint]) -> PhaseFit | Missing:
     found = [sum(inverse[i][j] * right[j] for j in range(_UNKNOWNS)) / scales[i] for i in range(_UNKNOWNS)]
     errors = [math.sqrt(inverse[i][i]) / scales[i] for i in range(_UNKNOWNS)]
     worst = max(
-        abs(found[0] + found[1] * p.input_len + found[2] * p.output_len - p.joules) / max(abs(p.joules), 1e-12)
+        abs(found[0] + found[1] * p.input_len + found[2] * (p.output_len - 1) - p.joules) / max(abs(p.joules), 1e-12)
         for p in points
     )
     return PhaseFit(found[0], found[1], found[2], errors[0], errors[1], errors[2], worst)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Gatekeeper"]
 
 #: Kinds of engines that are reached through an API.
+_NO_BOARD = "advisory: the baseline holds the energy of no board (store this one's with --llmperf-save)"
 _OVER_HTTP = ("openai", "serve")
 
 
@@ -64,7 +65,7 @@ class Gatekeeper:
             BaselineError: the stored baseline is unusable.
         """
         path, baseline, differing = self._find(self._identity(measurement), measurement.test)
-        gated = measurement.gated(state.tolerances)
+        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
         if measurement.peaks is not None and "mbu" not in state.asked_for:
             # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
             gated.pop("mbu", None)
@@ -80,6 +81,8 @@ class Gatekeeper:
             current = summaries.get(name) or Summary(None, (), None, "not measured")
             if others is not None and name in others[1] and not incomparable:
                 return _advisory(name, tolerance, *others, measurement.boards, current)
+            if _knows_no_board(name, baseline, current) and not incomparable:
+                return Comparison(name, "not-applicable", tolerance, current=current.value, reason=_NO_BOARD)
             why = incomparable or (other_slo if name == "goodput" else None)
             return self._compare(name, tolerance, stored.get(name), current, absent, why)
 
@@ -169,6 +172,14 @@ def _taken_otherwise(baseline: baselines.Baseline | None, info: EngineInfo) -> l
     if isinstance(asked, str) and isinstance(asking, str) and asked != asking:
         return [f"The baseline's requests were {asked}, this run's {asking}: the difference includes theirs."]
     return []
+
+
+def _knows_no_board(name: str, baseline: baselines.Baseline | None, current: Summary) -> bool:
+    """Whether a baseline was stored where no board could be read, and says nothing of this figure of a board."""
+    if baseline is None or baseline.boards or current.value is None or not REGISTRY[name].bound_to_board:
+        return False
+    stored = baseline.metrics.get(name)
+    return stored is None or stored.value is None
 
 
 def _advisory(

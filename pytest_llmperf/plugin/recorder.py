@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_llmperf.errors import OptionError
+from pytest_llmperf.errors import GpuError, OptionError
 from pytest_llmperf.plugin.keys import BOARDS
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Recorder:
         self.folder = Path(inherited["folder"]) if inherited else self._folder()
         self.saved = 0
         self._found: dict[str, Any] = {}
+        self._machine: dict[str, Any] | None = None
         self._records: list[dict[str, Any]] = []
         self._results: Results | None = None
         self._journaling = False
@@ -183,10 +184,14 @@ class Recorder:
         from pytest_llmperf.gpu.nvml import cuda_version, visible_boards
         from pytest_llmperf.machine import environment
 
-        held = self._config.stash[BOARDS]
-        if held.simulated is not None:
-            return {**environment(held.boards(), None), **self._found}
-        return {**environment(visible_boards(), cuda_version()), **self._found}
+        if self._machine is None:
+            held = self._config.stash[BOARDS]
+            try:
+                boards = held.boards() if held.simulated is not None else visible_boards()
+                self._machine = environment(boards, None if held.simulated is not None else cuda_version())
+            except GpuError:  # a board that got lost: what was measured before is kept all the same
+                return {**environment((), None), **self._found}
+        return {**self._machine, **self._found}
 
     def provenance(self) -> dict[str, Any]:
         """What a baseline should remember of the run that made it."""

@@ -24,7 +24,7 @@ from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
-from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerances
+from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerance_for_all, tolerances
 from pytest_llmperf.plugin.baselining import Gatekeeper
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.instruments import Instruments
@@ -51,6 +51,7 @@ class TestState:
         spec: The engine it runs on.
         tolerances: Its gated metrics.
         asked_for: Metrics that its marker or the ini file names.
+        tolerance_for_all: The one tolerance that these give for all metrics, if they do.
         measurements: By id of the measurement.
         records: Those that are final, in the order in which they were made.
         failures: Why it has to fail, by id of the measurement.
@@ -64,6 +65,7 @@ class TestState:
     spec: EngineSpec
     tolerances: Mapping[str, float]
     asked_for: frozenset[str] = frozenset()
+    tolerance_for_all: float | None = None
     measurements: dict[str, Measurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -116,7 +118,10 @@ class LlmperfSession:
             check_metric_names(marker.tolerance, f"@pytest.mark.llmperf of {item.nodeid}")
             spec = specify(self.choice, marker.model or self.options.model, marker.engine)
             item.stash[STATE] = TestState(
-                spec, tolerances(self.options, marker), frozenset({*self.options.tolerance, *marker.tolerance})
+                spec,
+                tolerances(self.options, marker),
+                frozenset({*self.options.tolerance, *marker.tolerance}),
+                tolerance_for_all(self.options, marker),
             )
             if self.config.pluginmanager.hasplugin("benchmark"):
                 add_timer(item, self.replay_clock)

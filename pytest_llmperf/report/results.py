@@ -312,7 +312,7 @@ class PhaseWindow(_Model):
 
 
 class PhaseRegression(_Model):
-    """E = fixed + prefill_jpt x prompt tokens + decode_jpt x output tokens; joules, with standard uncertainties."""
+    """E = fixed + prefill_jpt x prompt tokens + decode_jpt x (output tokens - 1); with standard uncertainties."""
 
     fixed: Number
     prefill_jpt: Number

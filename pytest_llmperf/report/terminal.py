@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,6 +20,8 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
 }
 #: Warnings that are printed; the report has them all.
 _WARNINGS = 5
+#: Warnings that begin with so many equal characters, but for their figures, are of one kind.
+_SAME_KIND = 40
 #: Metric, title, whether it is shown also when no test has it, and whether its unit stands in the title.
 _COLUMNS = (
     ("ttft", "TTFT", True, False), ("tpot", "TPOT", True, False), ("throughput", "tokens/s", True, True),
@@ -66,12 +69,36 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
     for sentence in [*serving, *_accounts(results)]:
         for part in _wrapped(sentence, width):
             yield part, {}
-    warned = [(_short(test), warning) for test in results.tests for warning in test.warnings]
-    for name, warning in warned[:_WARNINGS]:
-        for part in _wrapped(f"{name}: {warning}", width):
+    for sentence in _advisory(results):
+        for part in _wrapped(sentence, width):
             yield part, {"yellow": True}
-    if len(warned) > _WARNINGS:
-        yield f"{len(warned) - _WARNINGS} more warnings are in the report", {"yellow": True}
+    kinds = _kinds_of_warnings(results)
+    for warning, others in kinds[:_WARNINGS]:
+        for part in _wrapped(warning + (f" (and {others} more of this kind)" if others else ""), width):
+            yield part, {"yellow": True}
+    if len(kinds) > _WARNINGS:
+        yield f"warnings of {len(kinds) - _WARNINGS} more kinds are in the report", {"yellow": True}
+
+
+def _advisory(results: Results) -> list[str]:
+    """That figures of a board gated nothing, once for each reason."""
+    reasons: dict[str, set[str]] = {}
+    for test in results.tests:
+        for verdict in test.verdicts:
+            if verdict.reason and verdict.reason.startswith("advisory: "):
+                reasons.setdefault(verdict.reason.removeprefix("advisory: "), set()).add(verdict.metric)
+    return [f"not gated: {', '.join(sorted(metrics))}: {reason}" for reason, metrics in reasons.items()]
+
+
+def _kinds_of_warnings(results: Results) -> list[tuple[str, int]]:
+    """The first warning of each kind, with its test, and how many others differ in their figures only."""
+    kinds: dict[str, list[str]] = {}
+    for test in results.tests:
+        for warning in test.warnings:
+            # A measurement of phases puts the phase's name before the warning.
+            kind = re.sub(r"[\d.,+-]+", "#", re.sub(r"^[a-z ]+: ", "", warning))[:_SAME_KIND]
+            kinds.setdefault(kind, []).append(f"{_short(test)}: {warning}")
+    return [(texts[0], len(texts) - 1) for texts in kinds.values()]
 
 
 def _accounts(results: Results) -> list[str]:

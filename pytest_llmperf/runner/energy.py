@@ -34,7 +34,10 @@ def with_readings(launch: Launch, idle_w: Reading[float], failure: str | None = 
         return launch
     start, end = min(first for first, _ in spans), max(last for _, last in spans)
     busy = sum(last - first for first, last in spans) / (end - start)
-    if idle_throughout(launch.samples):
+    failed = sum(not request.completed for repeat in launch.watched for request in repeat.requests)
+    if failed:
+        window = WindowReadings.missing(f"{failed} requests failed, and what they took cannot be told from the others'")
+    elif idle_throughout(launch.samples):
         window = WindowReadings.missing("the boards were idle while requests were served")
     else:
         window = read_window(launch.samples, start, end)

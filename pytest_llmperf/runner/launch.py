@@ -119,7 +119,7 @@ def measure_launch(
     traces = everything[:repeats]
     warnings = [*measured.warnings, *_slow_start(traces), *_other_prompts(traces), *_books(account, workload)]
     warnings += _vacuous(traces, workload)
-    invalid = measured.disturbance or _untrustworthy(everything, allowed_failures) or _beyond_the_client(account)
+    invalid = measured.disturbance or _untrustworthy(traces, allowed_failures) or _beyond_the_client(account)
     return Launch(
         running.launch,
         running.info,

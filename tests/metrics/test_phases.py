@@ -13,7 +13,7 @@ SHAPES = [(512, 256), (512, 1), (1, 256), (256, 1), (512, 128)]
 def points(fixed=5.0, prefill=0.02, decode=2.0, *, shapes=SHAPES, off=lambda: 0.0, error=0.003):
     found = []
     for n_in, n_out in shapes:
-        joules = fixed + prefill * n_in + decode * n_out
+        joules = fixed + prefill * n_in + decode * (n_out - 1)
         found.append(PhasePoint(n_in, n_out, joules * (1 + off()), joules * error))
     return found
 

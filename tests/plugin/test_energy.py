@@ -133,16 +133,36 @@ def test_on_another_board_energy_is_advisory_and_says_so(bench):
     first = bench.baseline()["boards"]
     other = "GPU-99999999-0000-0000-0000-000000000000"
     bench.fake.scenario("h200", f"[board 0]\nuuid = {other}\ndynamic_w = 1000\n")
-    bench.run("-o", "llmperf_tolerance=1000%")
+    result = bench.run("-o", "llmperf_tolerance=1000%")
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert tpj["verdict"] == "not-applicable"
     assert "advisory" in tpj["reason"]
     assert other in tpj["reason"]
     assert next(iter(first)) in tpj["reason"]
     assert tpj["change"] is not None
+    assert any(line.startswith("not gated: tpj: the baseline holds the energy of") for line in result.outlines)
     # Saving there keeps what is known of the first board beside it.
     bench.run("--llmperf-save").assert_outcomes(passed=1)
     assert set(bench.baseline()["boards"]) == {*first, other}
+
+
+def test_a_baseline_from_where_no_board_was_read_gates_no_energy(bench):
+    bench.run("--llmperf-save").assert_outcomes(passed=1)
+    (path,) = (bench.folder / "baselines").rglob("*.json")
+    path.write_text(json.dumps(bench.baseline() | {"boards": {}}))
+    bench.run("-o", "llmperf_tolerance=1000%").assert_outcomes(passed=1)
+    (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
+    assert (tpj["verdict"], tpj["reason"].split(" (")[0]) == (
+        "not-applicable", "advisory: the baseline holds the energy of no board",
+    )  # fmt: skip
+
+
+def test_a_board_that_is_lost_does_not_lose_the_report(bench):
+    bench.then = lambda: bench.fake.set(0, **{"error.*": "GPU_IS_LOST"})
+    bench.run(text=SUITE.replace("llmperf.check", "llmperf.measure"))
+    (gpu,) = bench.results()["environment"]["gpus"]
+    assert gpu["name"] == "NVIDIA H200"
+    assert bench.record()["verdict"] == "invalid"
 
 
 def test_no_energy_any_more_is_no_pass(bench):
@@ -171,6 +191,7 @@ def test_boards_that_idle_while_requests_are_served_have_no_energy(bench):
     record = bench.record()
     assert record["metrics"]["tpj"]["reason"] == "the boards were idle while requests were served"
     assert any("does not run on them" in warning for warning in record["warnings"])
+    assert "the boards were idle while requests were served" in (bench.folder / "report" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -220,6 +241,11 @@ class TestPhases:
         regressed = {v["metric"] for v in bench.record()["verdicts"] if v["verdict"] == "regressed"}
         # Its prefill draws what the power limit allows, before and after.
         assert regressed == {"tpj", "decode_jpt"}
+
+    def test_one_tolerance_for_all_metrics_is_theirs_too(self, bench):
+        self.run(bench, "--llmperf-save")
+        scaled = f"{H200},power_scale=1.15"
+        self.run(bench, "-o", "llmperf_tolerance=100%", engine=scaled).assert_outcomes(passed=1)
 
     def test_the_page_shows_them_and_every_window_is_kept(self, bench):
         self.run(bench, "--llmperf-save")

@@ -44,6 +44,14 @@ def test_sensors_that_disagree_are_said():
     assert told.startswith("The energy counter and the power readings disagree by +10")
 
 
+@pytest.mark.parametrize("where", ["repeats", "filling"])
+def test_what_failed_requests_took_is_not_told_from_the_others(where):
+    half = repeat(request(1000, due=500), request(error="reset"))
+    whole = launch(ran(500, 1000), samples=(board_samples(),))
+    found = with_readings(replace(whole, **{where: (half,)}), IDLE).readings.window.energy
+    assert found.reason == "1 requests failed, and what they took cannot be told from the others'"
+
+
 def test_a_launch_without_samples_stays_as_it_is():
     plain = launch(ran(0, 10))
     assert with_readings(plain, IDLE) is plain
