@@ -1,12 +1,12 @@
 """A small suite on the simulated engine, and a way to run it."""
 
 import json
-from functools import partial
+import os
+from pathlib import Path
 
 import pytest
 
-from pytest_llmperf.gpu.energy import sensor
-from pytest_llmperf.plugin import calibration
+from .quick import SHORTER
 
 SUITE = """
 import pytest
@@ -60,8 +60,9 @@ def suite(pytester):
 
 
 @pytest.fixture(autouse=True)
-def _short_calibration(monkeypatch):
-    """Inner sessions of this process look at the boards for as short a time as the fake ones allow."""
-    monkeypatch.setattr(sensor, "survey", partial(sensor.survey, seconds=0.5))
-    monkeypatch.setattr(calibration, "SETTLE_S", 0)
-    monkeypatch.setattr(calibration, "idle_window_s", lambda sensors: 0.5)
+def _quick(monkeypatch):
+    """Inner sessions of this process look at the boards for a short time; others are given the plugin."""
+    for module, name, value in SHORTER:
+        if name != "_TRIES":
+            monkeypatch.setattr(module, name, value)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)

@@ -6,8 +6,10 @@ import json
 import pytest
 
 from pytest_llmperf.gpu.sampling.file import load_samples
+from pytest_llmperf.plugin.instruments import Instruments
 from tests.fake_nvml.busy import busy_while, prefill
 
+from .quick import FILL_S
 from .servers import FakeServer
 
 SUITE = """
@@ -55,6 +57,7 @@ class Bench:
 @pytest.fixture
 def bench(pytester, fake_nvml, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(Instruments, "_fill_s", FILL_S)
 
     def answer(number):
         prefill(server.requests[number])

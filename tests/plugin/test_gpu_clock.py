@@ -26,6 +26,8 @@ from pytest_llmperf import Workload
 def test_one(llmperf, batch):
     llmperf.measure(Workload(4, 150, batch=batch))
 """
+#: What a session in a process of its own needs to be as quick as one in this.
+QUICK = {"runpytest_inprocess": (), "runpytest_subprocess": ("-p", "tests.plugin.quick")}
 #: Boards with something to do; an idle one lowers its clock, whatever it is locked at.
 BUSY = "[boards]\nload = 0.5\n"
 
@@ -41,7 +43,14 @@ def run(pytester, fake_nvml, monkeypatch, tmp_path):
         def run(text, *arguments, method="runpytest_inprocess", engine=None):
             pytester.makepyfile(test_suite=text)
             engine = engine or f"http://{server.address},calibrate=false"
-            base = ("-s", "-p", "no:cacheprovider", f"--llmperf-engine={engine}", "--llmperf-report=report")
+            base = (
+                "-s",
+                "-p",
+                "no:cacheprovider",
+                *QUICK[method],
+                f"--llmperf-engine={engine}",
+                "--llmperf-report=report",
+            )
             return getattr(pytester, method)(*base, *arguments)
 
         yield run

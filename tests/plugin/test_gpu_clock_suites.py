@@ -41,7 +41,7 @@ class Suites:
 
     def run(self, *arguments, select="prefill and 1 or decode and 4", clock=("--gpu-clock", "900")):
         return self._pytester.runpytest_subprocess(
-            "suites/test_phases.py", *clock, "-k", select, "-p", "no:cacheprovider",
+            "suites/test_phases.py", *clock, "-k", select, "-p", "no:cacheprovider", "-p", "tests.plugin.quick",
             f"--llmperf-engine=http://{self.server.address},calibrate=false", "--llmperf-report=report",
             "--llmperf-repeats=2", *arguments,
         )  # fmt: skip

@@ -45,7 +45,7 @@ def run(pytester, fake_nvml, monkeypatch, tmp_path):
         def run(text, *arguments, start=pytester.runpytest_subprocess):
             pytester.makepyfile(test_suite=text)
             pytester.makeini(f"[pytest]\nllmperf_engine = http://{server.address},calibrate=false\n")
-            return start("-n2", "-p", "no:cacheprovider", *arguments)
+            return start("-n2", "-p", "tests.plugin.quick", "-p", "no:cacheprovider", *arguments)
 
         yield run
 

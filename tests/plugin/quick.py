@@ -1,0 +1,21 @@
+"""A plugin for inner sessions, ``-p tests.plugin.quick``: they look at boards as briefly as fakes allow."""
+
+from functools import partial
+
+from pytest_llmperf.gpu.energy import sensor
+from pytest_llmperf.plugin import calibration, instruments
+
+#: How long a session's launches last for their boards' sensors.
+FILL_S = instruments.Instruments._fill_s
+SHORTER = (
+    (sensor, "survey", partial(sensor.survey, seconds=0.5)),
+    (calibration, "SETTLE_S", 0),
+    (calibration, "idle_window_s", lambda sensors: 0.5),
+    (calibration, "_TRIES", 1),
+    (instruments.Instruments, "_fill_s", lambda *_: 0.5),
+)
+
+
+def pytest_configure():
+    for module, name, value in SHORTER:
+        setattr(module, name, value)
