@@ -231,6 +231,20 @@ def test_a_sampling_process_that_dies_is_a_reason_and_is_replaced(window, fake_n
     assert again.power_w == pytest.approx(200, rel=0.05)
 
 
+def test_a_sampling_process_that_hangs_is_a_reason(window, fake_nvml, monkeypatch):
+    with window() as p, window() as inner:
+        time.sleep(0.1)
+        (pid,) = running(fake_nvml)
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr("pytest_llmperf.gpu.sampling.watch.ANSWER_S", 0.5)
+    monkeypatch.setattr("pytest_llmperf.gpu.sampling.watch.ANSWER_S", 30.0)
+    assert "did not answer within 0.5 s" in inner.reason
+    assert "ended before the block did" in p.reason
+    with window() as again:
+        time.sleep(0.3)
+    assert again.power_w == pytest.approx(200, rel=0.05)
+
+
 def test_a_board_that_is_gone_is_a_reason(fake_nvml):
     fake_nvml.scenario("v100", FLAT)
     (board,) = boards()
