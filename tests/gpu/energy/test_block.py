@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_llmperf.errors import OptionError
 from pytest_llmperf.gpu import Board, MigInstance
 from pytest_llmperf.gpu.energy.block import PowerWindow, SharedWatch
 from pytest_llmperf.gpu.nvml import Nvml
@@ -79,6 +80,31 @@ def test_windows_within_windows_and_after_each_other(window):
         assert one.power_w == pytest.approx(200, rel=0.05), one.reason
     assert outer.seconds > inner.seconds + 0.4
     assert outer.energy_j > inner.energy_j + 0.4 * 190
+
+
+def test_a_window_measures_one_block(window, fake_nvml):
+    again = pytest.raises(OptionError, match=r"entered twice.* Ask power_sampler\(\) for another")
+
+    async def enter(p):
+        async with p:
+            raise AssertionError("it was entered")
+
+    with window() as p:
+        time.sleep(0.2)
+        with again, p:
+            raise AssertionError("it was entered")
+        with again:
+            asyncio.run(enter(p))
+        time.sleep(0.2)
+    assert p.power_w == pytest.approx(200, rel=0.05)
+    assert p.seconds > 0.4
+    before = p.energy_j
+    with again, p:
+        raise AssertionError("it was entered")
+    assert p.energy_j == before
+    with window() as later:
+        time.sleep(0.3)
+    assert later.samples[0].at_ns[0] > p.samples[0].at_ns[-1]  # nothing was left open
 
 
 def test_windows_in_threads(window, fake_nvml):
