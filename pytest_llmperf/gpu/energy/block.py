@@ -241,8 +241,9 @@ class PowerWindow:
 
 
 def _measured(samples: BoardSamples, board: Board, start_ns: int, end_ns: int) -> BoardPower:
-    found = across(samples.counter(), samples.power(), start_ns, end_ns)
-    integral = integrated(samples.power(), start_ns, end_ns)
+    limit_w = samples.power_limit_w
+    found = across(samples.counter(), samples.power(), start_ns, end_ns, limit_w=limit_w)
+    integral = plausible(integrated(samples.power(), start_ns, end_ns), limit_w)
     integral_j = integral.value if isinstance(integral, Joules) else None
     if isinstance(found, NoEnergy):
         refused = [samples.refused[name] for name in ("energy", "power") if name in samples.refused]

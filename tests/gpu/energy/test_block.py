@@ -213,6 +213,21 @@ def test_sensors_that_disagree_are_told(fake_nvml):
     assert "disagree by -1" in warning
 
 
+def test_a_counter_beyond_what_the_board_can_draw_is_told(fake_nvml):
+    fake_nvml.scenario("v100", f"{FLAT}energy_gain = 1000\n")
+    fake_nvml.begin(100)
+    watch = SharedWatch(boards)
+    try:
+        with PowerWindow(watch) as p:
+            time.sleep(0.6)
+    finally:
+        watch.close()
+    assert p.energy_j is None
+    assert p.reason == "the energy counter says 2e+05 W, and the board's limit is 300 W"
+    (board,) = p.boards.values()
+    assert board.integral_j == pytest.approx(200 * p.seconds, rel=0.03)
+
+
 def test_without_a_board_there_is_a_reason():
     watch = SharedWatch(lambda: ())
     with PowerWindow(watch) as p:

@@ -41,6 +41,7 @@ def test_every_quantity_of_every_board(fake_nvml):
     after = time.monotonic_ns()
     assert len({one.uuid for one in samples}) == len(samples) == 2
     for one in samples:
+        assert one.power_limit_w == 700
         assert len(one.at_ns) == len(one.power_w) == len(one.sm_clock_mhz) == len(one.reasons) > 5
         assert all(a < b for a, b in pairwise(one.at_ns))
         assert before < one.at_ns[0] < one.at_ns[-1] < after
