@@ -8,12 +8,17 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pytest_llmperf.errors import EngineError
 
 __all__ = ["PipedProcess"]
+
+#: A process that was killed and has not ended after so many seconds hangs in the kernel, and is left to it.
+_KILLED_S = 5.0
 
 
 class PipedProcess:
@@ -37,6 +42,7 @@ class PipedProcess:
                 start_new_session=True,  # Ctrl-C is for the process that measures, which then ends this one
             )
         self._pipe = multiprocessing.connection.Connection(ours.detach())
+        self._late: float | None = None
 
     def tell(self, message: Any) -> None:
         """Send something.
@@ -49,30 +55,57 @@ class PipedProcess:
         except OSError:
             raise self._ended() from None
 
-    async def reply(self) -> Any:
+    async def reply(self, limit_s: float | None = None) -> Any:
         """Wait for what comes back.
 
+        Args:
+            limit_s: After so many seconds the process is killed.
+
         Raises:
-            EngineError: the process has ended.
+            EngineError: the process has ended, or did not answer in time.
         """
-        try:
+        with self._limited(limit_s):
             await _readable(self._pipe.fileno())
             return self._pipe.recv()
-        except (EOFError, OSError):
-            raise self._ended() from None
 
-    def wait(self) -> Any:
+    def wait(self, limit_s: float | None = None) -> Any:
         """Wait for what comes back, without an event loop: it blocks.
 
+        Args:
+            limit_s: After so many seconds the process is killed.
+
         Raises:
-            EngineError: the process has ended.
+            EngineError: the process has ended, or did not answer in time.
         """
-        try:
+        with self._limited(limit_s):
             return self._pipe.recv()
+
+    @contextmanager
+    def _limited(self, limit_s: float | None) -> Iterator[None]:
+        """A thread keeps the limit: a process may stop in the middle of an answer too, where receiving blocks."""
+        timer = None if limit_s is None else threading.Timer(limit_s, self._give_up, [limit_s])
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
         except (EOFError, OSError):
             raise self._ended() from None
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()  # what it has begun is done before anybody closes the pipe
+
+    def _give_up(self, limit_s: float) -> None:
+        self._late = limit_s
+        self._process.kill()
+        # The process may hang in the kernel and keep its end; who waits at ours is to be woken all the same.
+        with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)
 
     def _ended(self) -> EngineError:
+        if self._late is not None:
+            return EngineError(f"The process {self._module} did not answer within {self._late:g} s: it was killed.")
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         assert self._process.stderr is not None
@@ -84,7 +117,8 @@ class PipedProcess:
     def kill(self) -> None:
         """End it at once; the kernel closes its connections."""
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_KILLED_S)
         self._pipe.close()
         assert self._process.stderr is not None
         self._process.stderr.close()

@@ -161,13 +161,15 @@ def test_a_board_that_was_busy_for_a_moment_is_tried_again(run, fake_nvml, monke
     assert len(tried) == 2
 
 
-def test_boards_that_cannot_be_sampled_cost_their_figures_and_no_measurement(run, monkeypatch, pytester):
+@pytest.mark.parametrize("step", ["begin", "end"])
+def test_boards_that_cannot_be_sampled_cost_their_figures_and_no_measurement(run, monkeypatch, pytester, step):
     from pytest_llmperf.errors import EngineError
 
-    async def begin(watch):
+    async def fail(watch):
+        watch.close()
         raise EngineError("The sampler ended.")
 
-    monkeypatch.setattr(BoardWatch, "begin", begin)
+    monkeypatch.setattr(BoardWatch, step, fail)
     result, environment = run(SUITE)
     result.assert_outcomes(passed=2)
     assert environment["sensor"]["idle"]["reasons"]["loaded"] == "The sampler ended."

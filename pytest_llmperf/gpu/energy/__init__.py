@@ -25,6 +25,7 @@ from typing import TypeAlias
 __all__ = [
     "DISAGREEMENT",
     "FELL",
+    "NOTHING_DRAWN",
     "Joules",
     "NoEnergy",
     "Readings",
@@ -34,6 +35,7 @@ __all__ = [
     "disagreement",
     "localised",
     "ordered",
+    "plausible",
     "steps",
     "total",
 ]
@@ -42,6 +44,10 @@ __all__ = [
 DISAGREEMENT = 0.05
 #: Why a counter that fell tells nothing.
 FELL = "the energy counter fell: the driver was reloaded"
+#: Why a power sensor that says nothing but 0 tells nothing.
+NOTHING_DRAWN = "the power sensor says 0 W, which no board draws"
+#: A mean power of so many times the board's limit was not drawn, but read wrongly.
+_BEYOND_LIMIT = 2.0
 #: A step between two reads so close (ns) is well enough known, however much closer others are.
 _CLOSE_NS = 5_000_000
 #: A step's moment is compared with those of so many steps on either side.
@@ -180,11 +186,26 @@ def by_integral(readings: Sequence[tuple[int, float]], start_ns: int, end_ns: in
     within = [(at, watts) for at, watts in ordered(readings, statistics.fmean) if start_ns <= at <= end_ns]
     if not within or end_ns <= start_ns:
         return NoEnergy("too short: no power reading falls into the window")
+    if not any(watts for _, watts in within):
+        return NoEnergy(NOTHING_DRAWN)
     held = [(start_ns, within[0][1]), *within, (end_ns, within[-1][1])]
     value = _trapezoid(held)
     # Every second reading left out: what the result owes to how densely the power was read.
     coarse = _trapezoid([held[0], *held[1:-1:2], held[-1]])
     return Joules(value, abs(value - coarse) / 3, start_ns, end_ns, "integral")
+
+
+def plausible(energy: Joules | NoEnergy, limit_w: float | None) -> Joules | NoEnergy:
+    """The energy, unless its mean power is far above what the board can draw: a counter that jumped.
+
+    Args:
+        energy: Of one board.
+        limit_w: The board's power limit in watts; ``None`` where it is not known.
+    """
+    if isinstance(energy, NoEnergy) or not limit_w or energy.watts <= _BEYOND_LIMIT * limit_w:
+        return energy
+    told = "the energy counter says" if energy.source == "counter" else "the power readings say"
+    return NoEnergy(f"{told} {energy.watts:.2g} W, and the board's limit is {limit_w:g} W")
 
 
 def _trapezoid(points: Sequence[tuple[int, float]]) -> float:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
-from pytest_llmperf.errors import LlmperfError
+from pytest_llmperf.errors import LlmperfError, OptionError
 from pytest_llmperf.gpu import Board
-from pytest_llmperf.gpu.energy import DISAGREEMENT, Joules, NoEnergy
+from pytest_llmperf.gpu.energy import DISAGREEMENT, Joules, NoEnergy, plausible
 from pytest_llmperf.gpu.energy.exact_window import across
 from pytest_llmperf.gpu.energy.power_curve import integrated
 from pytest_llmperf.gpu.sampling.sampler import BoardSamples
@@ -128,7 +128,7 @@ class BoardPower:
 
 
 class PowerWindow:
-    """Measures the block that it is the context of; ``async with`` does not hold up the event loop.
+    """Measures the one block that it is the context of; ``async with`` does not hold up the event loop.
 
     Args:
         watch: Reads the boards.
@@ -141,6 +141,7 @@ class PowerWindow:
 
     def __init__(self, watch: SharedWatch) -> None:
         self._watch = watch
+        self._entered = threading.Lock()
         self._reading = False
         self._start_ns = 0
         self.boards: Mapping[str, BoardPower] = {}
@@ -183,6 +184,7 @@ class PowerWindow:
         return tuple(board.samples for board in self.boards.values() if board.samples is not None)
 
     def __enter__(self) -> PowerWindow:
+        self._enter()
         self._begin()
         self._start_ns = time.monotonic_ns()
         return self
@@ -191,6 +193,7 @@ class PowerWindow:
         self._end(time.monotonic_ns())
 
     async def __aenter__(self) -> PowerWindow:
+        self._enter()
         await asyncio.to_thread(self._begin)
         self._start_ns = time.monotonic_ns()
         return self
@@ -200,8 +203,14 @@ class PowerWindow:
     ) -> None:
         await asyncio.to_thread(self._end, time.monotonic_ns())
 
+    def _enter(self) -> None:
+        """Once and for all: a second block would pass its joules off as those of the first."""
+        if not self._entered.acquire(blocking=False):
+            raise OptionError(
+                "A power window was entered twice, and measures one block.", remedy="Ask power_sampler() for another."
+            )
+
     def _begin(self) -> None:
-        self._reason = _NOT_ENDED
         try:
             if any(board.simulated for board in self._watch.boards()):
                 self._reason = _SIMULATED
@@ -232,8 +241,9 @@ class PowerWindow:
 
 
 def _measured(samples: BoardSamples, board: Board, start_ns: int, end_ns: int) -> BoardPower:
-    found = across(samples.counter(), samples.power(), start_ns, end_ns)
-    integral = integrated(samples.power(), start_ns, end_ns)
+    limit_w = samples.power_limit_w
+    found = across(samples.counter(), samples.power(), start_ns, end_ns, limit_w=limit_w)
+    integral = plausible(integrated(samples.power(), start_ns, end_ns), limit_w)
     integral_j = integral.value if isinstance(integral, Joules) else None
     if isinstance(found, NoEnergy):
         refused = [samples.refused[name] for name in ("energy", "power") if name in samples.refused]

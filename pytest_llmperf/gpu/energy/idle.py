@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu import Reading, Unreadable, value_or_none
-from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, by_integral, steps
+from pytest_llmperf.gpu.energy import Joules, NoEnergy, by_counter, by_integral, plausible, steps
 from pytest_llmperf.gpu.energy.sensor import Gauge, Sensor
 from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.sampling.watch import Watch
@@ -132,8 +132,9 @@ def _idle_of_board(samples: BoardSamples) -> Reading[BoardIdle]:
     if isinstance(busy := _busy(samples), Unreadable):
         return busy
     counter, power = samples.counter(), samples.power()
-    # A counter without steps (absent, stalled) leaves the power readings.
+    # A counter without steps (absent, stalled), or that jumped, leaves the power readings.
     counted = by_counter(counter, counter[0][0], counter[-1][0]) if counter else NoEnergy(_why(samples, "energy"))
+    counted = plausible(counted, samples.power_limit_w)
     if isinstance(counted, Joules):
         return BoardIdle(counted.watts, counted.error / counted.seconds, counted.source)
     integral = by_integral(power, power[0][0], power[-1][0]) if power else NoEnergy(_why(samples, "power"))

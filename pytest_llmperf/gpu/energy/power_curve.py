@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from pytest_llmperf.gpu.energy import Joules, NoEnergy, Readings, ordered
+from pytest_llmperf.gpu.energy import NOTHING_DRAWN, Joules, NoEnergy, Readings, ordered
 
 __all__ = [
     "HOLE_S",
@@ -49,12 +49,18 @@ def integrated(power: Readings, start_ns: int, end_ns: int) -> Joules | NoEnergy
     watts = ordered(power, statistics.fmean)
     within = [point for point in watts if start_ns <= point[0] <= end_ns]
     if len(within) < 2:
-        return NoEnergy(f"{len(within)} power readings fall into the window of {(end_ns - start_ns) / 1e6:.0f} ms")
+        below = sum(value < 0 for at, value in power if start_ns <= at <= end_ns)
+        left_out = f" beside {below} below 0 W, which no board draws" if below else ""
+        return NoEnergy(
+            f"{len(within)} power readings fall into the window of {(end_ns - start_ns) / 1e6:.0f} ms{left_out}"
+        )
     changes = changes_of(watts)
     period = period_s(changes)
     edges = [start_ns, *(at for at, _ in within), end_ns]
     if (hole := max(b - a for a, b in pairwise(edges)) / _NS) > max(HOLE_S, 2.5 * _typical_gap(within)):
         return NoEnergy(f"the power was not read for {hole:.1f} s of the window")
+    if not any(watts for _, watts in within):
+        return NoEnergy(NOTHING_DRAWN)
     seconds = (end_ns - start_ns) / _NS
     lag = 0.0 if period is None else 0.75 * period
     if period is not None and seconds < 2 * period:

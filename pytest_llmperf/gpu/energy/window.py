@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.energy import Joules, NoEnergy, total
+from pytest_llmperf.gpu.energy import Joules, NoEnergy, plausible, total
 from pytest_llmperf.gpu.energy.exact_window import across
 from pytest_llmperf.gpu.energy.power_curve import integrated
 from pytest_llmperf.gpu.sampling.sampler import BoardSamples
@@ -110,8 +110,9 @@ def _energy(samples: BoardSamples, start_ns: int, end_ns: int) -> BoardEnergy:
         why = (samples.refused.get(name, f"{name} was not read") for name in ("energy", "power"))
         nothing = NoEnergy("; ".join(why))
         return BoardEnergy(samples.uuid, nothing, nothing)
-    energy = across(counter, power, start_ns, end_ns, worst=_WORST)
-    return BoardEnergy(samples.uuid, energy, integrated(power, start_ns, end_ns))
+    limit_w = samples.power_limit_w
+    energy = across(counter, power, start_ns, end_ns, worst=_WORST, limit_w=limit_w)
+    return BoardEnergy(samples.uuid, energy, plausible(integrated(power, start_ns, end_ns), limit_w))
 
 
 def _joined(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pytest_llmperf.gpu import Device, EccErrors, FaultWatch, Reading, Unreadable, value_or_none
+from pytest_llmperf.gpu import Device, EccErrors, FaultWatch, Reading, Unreadable
 from pytest_llmperf.gpu.guards.tenants import Tenants
 from pytest_llmperf.gpu.guards.xid import in_words
 from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
@@ -112,7 +112,7 @@ class _BoardGuard:
         self._name = f"GPU {device.board.index}"
         self._errors: Reading[EccErrors] | None = None
         self._watch: Reading[FaultWatch] | None = None
-        self._slowdown_c: int | None = None
+        self._slowdown_c: Reading[int] | None = None
 
     @property
     def uuid(self) -> str:
@@ -123,7 +123,7 @@ class _BoardGuard:
             self._watch = self._device.fault_watch()
         if not isinstance(self._watch, Unreadable):
             self._watch.read()  # what was reported since the launch before is not this one's
-        self._slowdown_c = value_or_none(self._device.slowdown_temperature_c())
+        self._slowdown_c = self._device.slowdown_temperature_c()
         self._errors = self._device.ecc_errors()
 
     def end(self, samples: BoardSamples | None, found: _Found) -> None:
@@ -131,6 +131,9 @@ class _BoardGuard:
         self._reported(found)
         self._memory(found)
         self._persistence(found)
+        # The samples tell the degrees; that the board does not is told by the board, with its cause.
+        degrees = (self._slowdown_c, self._device.temperature_c())
+        found.unknown += [one for one in degrees if isinstance(one, Unreadable)]
         lost = [one.reason for one in found.unknown[before:] if one.cause == "lost"]
         if lost:
             found.faults.append(f"{self._name} was lost: it does not answer any more ({lost[0]})")
@@ -184,14 +187,15 @@ class _BoardGuard:
             )
 
     def _heat(self, samples: BoardSamples, found: _Found) -> None:
+        limit = self._slowdown_c
         read = [degrees for degrees in samples.temperature_c if degrees == degrees]
-        if not self._slowdown_c or not read:
+        if isinstance(limit, Unreadable) or not limit or not read:
             return
         hottest = max(read)
-        what = f"{self._name} was at {hottest:.0f} °C, and it slows down at {self._slowdown_c} °C"
-        if hottest >= self._slowdown_c:
+        what = f"{self._name} was at {hottest:.0f} °C, and it slows down at {limit} °C"
+        if hottest >= limit:
             found.faults.append(what)
-        elif hottest >= self._slowdown_c - _WARM_C:
+        elif hottest >= limit - _WARM_C:
             found.doubts.append(f"{what}: cool it better, or lower its power limit.")
 
 

@@ -21,7 +21,7 @@ _NUMBERS = {
     "power_w": 3, "sm_clock_mhz": 0, "memory_clock_mhz": 0, "counter_j": 3, "temperature_c": 0, "memory_used": 0,
     "utilization": 2,
 }  # fmt: skip
-_PLAIN = ("throttle_ns", "dram", "tensor", "sm", "refused")
+_PLAIN = ("throttle_ns", "dram", "tensor", "sm", "refused", "power_limit_w")
 
 
 def dump_samples(samples: BoardSamples, launch: int) -> str:
@@ -49,4 +49,5 @@ def load_samples(line: str) -> tuple[int, BoardSamples]:
     fields: dict[str, Any] = {name: array("q", accumulate(record[name])) for name in _TIMES}
     fields |= {name: array("q", record[name]) for name in _WHOLE}
     fields |= {name: array("d", (NOTHING if v is None else v for v in record[name])) for name in _NUMBERS}
-    return record["launch"], BoardSamples(record["uuid"], **fields, **{name: record[name] for name in _PLAIN})
+    fields |= {name: record[name] for name in _PLAIN if name in record}  # older files have no power limit
+    return record["launch"], BoardSamples(record["uuid"], **fields)

@@ -66,6 +66,7 @@ class BoardSamples:
         tensor: Mean activity of the tensor cores, likewise.
         sm: Mean SM activity, likewise.
         refused: Why a quantity was not read, by its name.
+        power_limit_w: The power limit when sampling began; ``None`` where the board does not tell it.
     """
 
     uuid: str
@@ -85,6 +86,7 @@ class BoardSamples:
     tensor: float | None = None
     sm: float | None = None
     refused: dict[str, str] = field(default_factory=dict)
+    power_limit_w: float | None = None
 
     def power(self) -> list[tuple[int, float]]:
         """Time and power of every reading there is."""
@@ -108,7 +110,7 @@ class _Board:
     def __init__(self, device: Device, memory_clock: bool) -> None:
         self._device = device
         self._memory_clock = memory_clock
-        self.samples = BoardSamples(device.board.uuid)
+        self.samples = BoardSamples(device.board.uuid, power_limit_w=device.board.power_limit_w)
         self._reads = CounterReads(time.monotonic_ns())
         self._throttled: Mapping[str, Reading[int]] = {}
         self._meter: ActivityMeter | None = None

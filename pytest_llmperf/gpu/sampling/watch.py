@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from pytest_llmperf.errors import GpuError
+from pytest_llmperf.errors import EngineError, GpuError
 from pytest_llmperf.gpu.sampling.sampler import BoardSamples, Collect, Peek, Start
 from pytest_llmperf.piped import PipedProcess
 
@@ -13,6 +13,8 @@ __all__ = ["BoardWatch", "Watch"]
 
 #: Seconds from one reading to the next.
 INTERVAL_S = 0.01
+#: A process that does not answer for so many seconds hangs: opening the driver takes a few, all else less than two.
+ANSWER_S = 30.0
 
 
 class Watch(Protocol):
@@ -38,6 +40,9 @@ class Watch(Protocol):
 class BoardWatch:
     """Samples boards from a process of its own, as long as it is asked to.
 
+    Of a process that failed, or whose answer was not awaited, nobody knows what it says next: it is ended, and the next
+    begin starts another.
+
     Args:
         uuids: The boards.
         interval_s: Seconds from one reading to the next.
@@ -62,40 +67,56 @@ class BoardWatch:
         """Begin to read; returns when it is known when the boards' counters step. The process stays for the next time.
 
         Raises:
-            EngineError: it ended.
+            EngineError: it ended, or does not answer.
             GpuError: a board does not answer.
         """
-        _check(await self._told(self._start).reply())
+        _check(await self._reply(self._start))
 
     async def end(self) -> list[BoardSamples]:
         """Stop reading; what was read, board by board, until the counters' first step from now on.
 
         Raises:
-            EngineError: the process ended.
+            EngineError: the process ended, or does not answer.
         """
-        samples: list[BoardSamples] = await self._told(Collect()).reply()
+        samples: list[BoardSamples] = await self._reply(Collect())
         return samples
 
     def begin_blocking(self) -> None:
         """The same as :meth:`begin` outside of an event loop."""
-        _check(self._told(self._start).wait())
+        _check(self._wait(self._start))
 
     def peek_blocking(self) -> list[BoardSamples]:
         """What was read since the beginning, until the counters' first step from now on; reading goes on.
 
         Raises:
-            EngineError: the process ended.
+            EngineError: the process ended, or does not answer.
         """
-        samples: list[BoardSamples] = self._told(Peek()).wait()
+        samples: list[BoardSamples] = self._wait(Peek())
         return samples
 
     def end_blocking(self) -> list[BoardSamples]:
         """The same as :meth:`end` outside of an event loop."""
-        samples: list[BoardSamples] = self._told(Collect()).wait()
+        samples: list[BoardSamples] = self._wait(Collect())
         return samples
+
+    async def _reply(self, order: Start | Collect) -> Any:
+        try:
+            return await self._told(order).reply(ANSWER_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self, order: Start | Peek | Collect) -> Any:
+        try:
+            return self._told(order).wait(ANSWER_S)
+        except BaseException:
+            self.close()
+            raise
 
     def _told(self, order: Start | Peek | Collect) -> PipedProcess:
         if self._process is None:
+            if not isinstance(order, Start):
+                raise EngineError("Nobody reads the boards: the sampling process was ended.")
             self._process = PipedProcess("pytest_llmperf.gpu.sampling.sampler")
         self._process.tell(order)
         return self._process

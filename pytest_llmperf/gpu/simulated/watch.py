@@ -75,7 +75,7 @@ class _Reader:
         self._timeline = device.timeline
         self._moment = 0
         self._device = device.as_of(lambda: self._moment)
-        self._samples = BoardSamples(device.board.uuid)
+        self._samples = BoardSamples(device.board.uuid, power_limit_w=device.board.power_limit_w)
 
     def read(self, begun_ns: int, ended_ns: int, interval_ns: int) -> BoardSamples:
         start = begun_ns - _LEAD_STEPS * self._device.product.counter_period_ns

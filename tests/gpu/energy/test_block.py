@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_llmperf.errors import OptionError
 from pytest_llmperf.gpu import Board, MigInstance
 from pytest_llmperf.gpu.energy.block import PowerWindow, SharedWatch
 from pytest_llmperf.gpu.nvml import Nvml
@@ -79,6 +80,31 @@ def test_windows_within_windows_and_after_each_other(window):
         assert one.power_w == pytest.approx(200, rel=0.05), one.reason
     assert outer.seconds > inner.seconds + 0.4
     assert outer.energy_j > inner.energy_j + 0.4 * 190
+
+
+def test_a_window_measures_one_block(window, fake_nvml):
+    again = pytest.raises(OptionError, match=r"entered twice.* Ask power_sampler\(\) for another")
+
+    async def enter(p):
+        async with p:
+            raise AssertionError("it was entered")
+
+    with window() as p:
+        time.sleep(0.2)
+        with again, p:
+            raise AssertionError("it was entered")
+        with again:
+            asyncio.run(enter(p))
+        time.sleep(0.2)
+    assert p.power_w == pytest.approx(200, rel=0.05)
+    assert p.seconds > 0.4
+    before = p.energy_j
+    with again, p:
+        raise AssertionError("it was entered")
+    assert p.energy_j == before
+    with window() as later:
+        time.sleep(0.3)
+    assert later.samples[0].at_ns[0] > p.samples[0].at_ns[-1]  # nothing was left open
 
 
 def test_windows_in_threads(window, fake_nvml):
@@ -187,6 +213,21 @@ def test_sensors_that_disagree_are_told(fake_nvml):
     assert "disagree by -1" in warning
 
 
+def test_a_counter_beyond_what_the_board_can_draw_is_told(fake_nvml):
+    fake_nvml.scenario("v100", f"{FLAT}energy_gain = 1000\n")
+    fake_nvml.begin(100)
+    watch = SharedWatch(boards)
+    try:
+        with PowerWindow(watch) as p:
+            time.sleep(0.6)
+    finally:
+        watch.close()
+    assert p.energy_j is None
+    assert p.reason == "the energy counter says 2e+05 W, and the board's limit is 300 W"
+    (board,) = p.boards.values()
+    assert board.integral_j == pytest.approx(200 * p.seconds, rel=0.03)
+
+
 def test_without_a_board_there_is_a_reason():
     watch = SharedWatch(lambda: ())
     with PowerWindow(watch) as p:
@@ -225,6 +266,20 @@ def test_a_sampling_process_that_dies_is_a_reason_and_is_replaced(window, fake_n
         os.kill(pid, signal.SIGKILL)
     assert "killed by signal 9" in inner.reason
     assert p.energy_j is None
+    assert "ended before the block did" in p.reason
+    with window() as again:
+        time.sleep(0.3)
+    assert again.power_w == pytest.approx(200, rel=0.05)
+
+
+def test_a_sampling_process_that_hangs_is_a_reason(window, fake_nvml, monkeypatch):
+    with window() as p, window() as inner:
+        time.sleep(0.1)
+        (pid,) = running(fake_nvml)
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr("pytest_llmperf.gpu.sampling.watch.ANSWER_S", 0.5)
+    monkeypatch.setattr("pytest_llmperf.gpu.sampling.watch.ANSWER_S", 30.0)
+    assert "did not answer within 0.5 s" in inner.reason
     assert "ended before the block did" in p.reason
     with window() as again:
         time.sleep(0.3)

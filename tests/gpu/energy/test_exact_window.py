@@ -134,6 +134,22 @@ class TestCounter:
         assert isinstance(alone, NoEnergy)
         assert "power readings" in alone.reason
 
+    def test_of_a_board_whose_sensors_say_nothing_but_zero(self):
+        found = across(
+            [(ns(n / 50), 0.0) for n in range(160)], [(ns(n / 50), 0.0) for n in range(160)], ns(0.5), ns(2.5)
+        )
+        assert isinstance(found, NoEnergy)
+        assert "did not move for 3.2 s" in found.reason
+        assert "says 0 W" in found.reason
+
+    def test_one_step_of_which_nothing_falls_into_the_window(self):
+        """The power before and after holds all the joules of the steps in which it begins and ends."""
+        counter = [(ns(n / 100), 100.0 * sum(n >= at for at in (10, 40, 70, 100))) for n in range(111)]
+        power = [(ns(n / 100), 0.0 if 20 < n < 60 else 500.0) for n in range(111)]
+        found = across(counter, power, ns(0.3), ns(0.5))
+        assert isinstance(found, NoEnergy)
+        assert "0 J" in found.reason or "too short" in found.reason
+
     def test_no_numbers_are_no_readings(self):
         def change(reads):
             wrong = [math.nan, math.inf, -math.inf, -1.0]

@@ -61,6 +61,20 @@ def test_without_a_counter_that_steps_the_power_readings_count(counter_ms):
     assert (board.watts, board.source) == (pytest.approx(80), "integral")
 
 
+def test_a_counter_that_jumps_leaves_the_power_readings():
+    one = samples()
+    one.power_limit_w = 700.0
+    one.counter_j = array("d", (joules * (1000 if n > 40 else 1) for n, joules in enumerate(one.counter_j)))
+    (board,) = idle_of([one]).boards.values()
+    assert (board.watts, board.source) == (pytest.approx(80), "integral")
+
+
+def test_a_power_sensor_that_says_nothing_but_zero_is_no_figure():
+    found = idle_of([samples(watts=0.0)])
+    assert isinstance(found, Unreadable)
+    assert "says 0 W" in found.reason
+
+
 def test_readings_that_scatter_are_less_certain():
     made = samples(counter_ms=None)
     made.power_w = array("d", [79.0 if number // 10 % 2 else 81.0 for number in range(150)])

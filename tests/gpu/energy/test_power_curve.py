@@ -66,14 +66,20 @@ def test_what_is_not_known_well_is_refused():
         ([], "0 power readings fall into the window of 2000 ms"),
         ([(NS, 100.0)], "1 power readings"),
         ([(NS, math.nan), (NS + 1, math.inf), (NS + 2, -1.0)], "0 power readings"),
+        (
+            [(n * NS // 100, -5.0) for n in range(300)],
+            "0 power readings fall into the window of 2000 ms beside 201 below 0 W",
+        ),
+        ([(n * NS // 100, 0.0) for n in range(300)], "says 0 W, which no board draws"),
+        ([(n * NS // 100, 0.0 if n > 40 else 100.0) for n in range(300)], "says 0 W, which no board draws"),
         ([(n * NS // 100, 100.0) for n in range(300) if not 120 < n < 190], "not read for 0.7 s"),
         ([(n * NS // 100, 100.0) for n in range(100)], "not read for"),
     ],
 )
 def test_too_little_was_read(readings, words):
-    found = integrated(readings, NS // 2, 5 * NS // 2)
-    assert isinstance(found, NoEnergy)
-    assert words in found.reason
+    for found in (integrated(readings, NS // 2, 5 * NS // 2), across([], readings, NS // 2, 5 * NS // 2)):
+        assert isinstance(found, NoEnergy)
+        assert words in found.reason
 
 
 def test_a_window_of_less_than_two_updates():

@@ -1,6 +1,7 @@
 """What the boards of an engine said within a window, and how it is kept in a file."""
 
 import json
+import re
 from array import array
 
 import pytest
@@ -84,12 +85,38 @@ def test_only_the_window_counts():
     assert read_window([samples], S, 2 * S).gpu_utilization == 1.0
 
 
+@pytest.mark.parametrize("times", [1e3, 1e9])
+def test_a_counter_that_jumps_says_more_than_the_board_can_draw(times):
+    jumped, other = board_samples("GPU-a", power_limit_w=700.0), board_samples("GPU-b", power_limit_w=700.0)
+    for number, at in enumerate(jumped.counter_at_ns):
+        jumped.counter_j[number] *= times if at > 1.5 * S else 1
+    found = read_window([jumped, other], S, 2 * S)
+    assert re.fullmatch(
+        r"the energy counter says 1e\+\d+ W, and the board's limit is 700 W", found.boards[0].energy.reason
+    )
+    assert found.energy == found.boards[0].energy
+    assert found.boards[1].energy.watts == pytest.approx(200, rel=0.01)
+    assert found.integral.value == pytest.approx(400)
+
+
+def test_power_readings_beyond_what_the_board_can_draw_are_none():
+    found = read_window([board_samples(watts=2e6, counter=False, power_limit_w=700.0)], S, 2 * S)
+    assert found.integral == NoEnergy("the power readings say 2e+06 W, and the board's limit is 700 W")
+    assert found.energy == NoEnergy(f"there is no energy counter; {found.integral.reason}")
+
+
+@pytest.mark.parametrize(("watts", "limit"), [(1390, 700.0), (1e6, None)])
+def test_a_limit_that_is_kept_nearly_or_not_known_refuses_nothing(watts, limit):
+    found = read_window([board_samples(watts=watts, power_limit_w=limit)], S, 2 * S)
+    assert found.energy.watts == pytest.approx(watts, rel=0.01)
+
+
 def test_no_board_is_one_reason_for_everything():
     assert read_window([], 0, S) is NOBODY_READ
 
 
 def test_samples_are_kept_in_strict_json():
-    before = board_samples(power=False, throttle_ns={"thermal": 3}, dram=0.5)
+    before = board_samples(power=False, throttle_ns={"thermal": 3}, dram=0.5, power_limit_w=300.0)
     line = dump_samples(before, 2)
     assert "\n" not in line
     json.loads(line, parse_constant=pytest.fail)
@@ -98,6 +125,10 @@ def test_samples_are_kept_in_strict_json():
     assert (after.at_ns, after.counter_j, after.reasons) == (before.at_ns, before.counter_j, before.reasons)
     assert (after.throttle_ns, after.dram, after.tensor) == ({"thermal": 3}, 0.5, None)
     assert all(watts != watts for watts in after.power_w)
+    assert after.power_limit_w == 300.0
+    older = json.loads(line)
+    del older["power_limit_w"]
+    assert load_samples(json.dumps(older))[1].power_limit_w is None
 
 
 def test_a_board_that_was_not_read_at_all_is_kept_too():

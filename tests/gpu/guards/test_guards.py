@@ -252,6 +252,21 @@ class TestHeat:
         said = found.invalid or " ".join(found.warnings)
         assert ("slows down at 87 °C" in said) is (invalid or warned)
 
+    @pytest.mark.parametrize(
+        ("functions", "what"),
+        [(["Temperature", "TemperatureV"], "temperature"), (["TemperatureThreshold"], "slowdown temperature")],
+    )
+    def test_that_surprisingly_cannot_be_read_is_told_once(self, fake_nvml, guarded, functions, what):
+        fake_nvml.set(0, **{f"error__nvmlDeviceGet{function}": "UNKNOWN" for function in functions})
+        guards = guarded()
+        found = guards.end([samples(boards()[0].uuid, temperature_c=[40])])
+        assert found.invalid is None
+        (warning,) = found.warnings
+        assert warning.startswith("What would make a measurement doubtful could not be looked at: ")
+        assert f"{what}: Unknown Error" in warning
+        guards.begin()
+        assert guards.end() == CLEAN
+
     def test_without_a_limit_says_nothing(self, fake_nvml, guarded):
         fake_nvml.set(0, error__nvmlDeviceGetTemperatureThreshold="NOT_SUPPORTED")
         guards = guarded()
@@ -273,7 +288,14 @@ class TestPersistence:
 
 
 class TestRefusals:
-    FUNCTIONS = ("TotalEccErrors", "RemappedRows", "PersistenceMode", "ComputeRunningProcesses", "TemperatureThreshold")
+    FUNCTIONS = (
+        "TotalEccErrors",
+        "RemappedRows",
+        "PersistenceMode",
+        "ComputeRunningProcesses",
+        "TemperatureThreshold",
+        "Temperature",
+    )
 
     @pytest.mark.parametrize("function", [*(f"nvmlDeviceGet{name}" for name in FUNCTIONS), "nvmlDeviceRegisterEvents"])
     def test_what_a_board_does_not_have_is_no_suspicion(self, fake_nvml, guarded, function):

@@ -1,14 +1,17 @@
 """Sampling from a process of its own, on the fake driver library."""
 
 import asyncio
+import os
+import signal
 import time
 from itertools import pairwise
 
 import pytest
 
-from pytest_llmperf.errors import GpuError
+from pytest_llmperf.errors import EngineError, GpuError
 from pytest_llmperf.gpu.energy import Joules, by_counter, by_integral
 from pytest_llmperf.gpu.nvml import Nvml
+from pytest_llmperf.gpu.sampling import watch
 from pytest_llmperf.gpu.sampling.sampler import REASONS
 from pytest_llmperf.gpu.sampling.watch import BoardWatch
 
@@ -38,6 +41,7 @@ def test_every_quantity_of_every_board(fake_nvml):
     after = time.monotonic_ns()
     assert len({one.uuid for one in samples}) == len(samples) == 2
     for one in samples:
+        assert one.power_limit_w == 700
         assert len(one.at_ns) == len(one.power_w) == len(one.sm_clock_mhz) == len(one.reasons) > 5
         assert all(a < b for a, b in pairwise(one.at_ns))
         assert before < one.at_ns[0] < one.at_ns[-1] < after
@@ -89,3 +93,44 @@ def test_a_board_that_is_not_there(fake_nvml):
     fake_nvml.scenario("h200")
     with pytest.raises(GpuError, match="there is no board GPU-none"):
         sampled(0.1, ["GPU-none"])
+
+
+@pytest.fixture
+def stopped(fake_nvml, monkeypatch):
+    """A watch of one board whose process was stopped while it read."""
+    fake_nvml.scenario("h200")
+    with Nvml() as nvml:
+        boards = BoardWatch([board.uuid for board in nvml.boards()])
+    boards.begin_blocking()
+    monkeypatch.setattr(watch, "ANSWER_S", 0.5)
+    (pid,) = {call.pid for call in fake_nvml.calls("nvmlDeviceGetTotalEnergyConsumption")} - {os.getpid()}
+    os.kill(pid, signal.SIGSTOP)
+    yield boards
+    boards.close()
+    assert not os.path.exists(f"/proc/{pid}")  # noqa: PTH110
+
+
+@pytest.mark.parametrize(
+    "ask", [BoardWatch.peek_blocking, BoardWatch.end_blocking, lambda boards: asyncio.run(boards.end())]
+)
+def test_a_process_that_does_not_answer_is_ended_and_replaced(stopped, monkeypatch, ask):
+    with pytest.raises(EngineError, match=r"sampler did not answer within 0\.5 s"):
+        ask(stopped)
+    with pytest.raises(EngineError, match="was ended"):
+        ask(stopped)
+    monkeypatch.setattr(watch, "ANSWER_S", 30.0)
+    stopped.begin_blocking()
+    assert stopped.end_blocking()[0].at_ns
+
+
+@pytest.mark.parametrize("begin", [BoardWatch.begin_blocking, lambda boards: asyncio.run(boards.begin())])
+def test_a_driver_call_that_does_not_return_ends_the_beginning(fake_nvml, monkeypatch, begin):
+    fake_nvml.scenario("h200", "[boards]\nlatency.nvmlDeviceGetTotalEnergyConsumption_ms = 60000\n")
+    with Nvml() as nvml:
+        boards = BoardWatch([board.uuid for board in nvml.boards()])
+    monkeypatch.setattr(watch, "ANSWER_S", 3.0)
+    try:
+        with pytest.raises(EngineError, match="did not answer within 3 s"):
+            begin(boards)
+    finally:
+        boards.close()
