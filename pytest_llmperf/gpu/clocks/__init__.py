@@ -238,6 +238,25 @@ class ClockLock:
                 with uninterrupted():
                     self._return_to(depth)
 
+    @property
+    def own(self) -> bool:
+        """Whether something is held, and by a lock that this process has made."""
+        return self._lock is not None and not self._lock.lent
+
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """Let the clocks run free within a block that holds them; after it they are held as before.
+
+        Nobody else can lock the boards meanwhile. Nothing may be held within the block.
+
+        Raises:
+            GpuError: a board refused.
+        """
+        assert self._lock is not None, "nothing is held"
+        assert not self._lock.lent, "another process holds it"
+        with as_interrupts(signal.SIGTERM, signal.SIGHUP), self._lock.free():
+            yield
+
     def close(self) -> None:
         """Unlock whatever is held, in the process that locked it; it may be closed again."""
         with uninterrupted():
