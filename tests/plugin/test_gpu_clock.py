@@ -207,8 +207,11 @@ def test_a_clock_that_did_not_hold_makes_the_measurement_invalid(run, fake_nvml,
 
 
 def test_a_clock_that_was_expected_and_is_not_there(run, pytester):
-    assert run(LONG, "--gpu-clock=900", "--gpu-clock-mode=expect").ret == 1
+    result = run(LONG, "--gpu-clock=900", "--gpu-clock-mode=expect")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["gpu clock: 900 MHz expected: an administrator has to have locked it on GPU 0*"])
     assert "900 MHz" in record(pytester)["invalid"]
+    assert "sudo nvidia-smi -lgc 900,900" in record(pytester)["invalid"]
 
 
 def test_a_power_cap_makes_a_requested_clock_invalid(run, fake_nvml, pytester):
