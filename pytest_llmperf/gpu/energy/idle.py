@@ -22,8 +22,10 @@ from pytest_llmperf.gpu.sampling.watch import Watch
 
 __all__ = ["SETTLE_S", "BoardIdle", "IdleLadder", "IdlePower", "Waits", "idle_of", "idle_power", "idle_window_s"]
 
-#: Seconds that boards get to calm down.
-SETTLE_S = 0.5
+#: Seconds that boards get to calm down; so long their utilisation may tell what was before.
+SETTLE_S = 1.0
+#: The share of samples in which an idle board may work: what remains of a utilisation that lags, and no more.
+_MAY_WORK = 0.1
 _IDLE = 1 << REASONS.index("gpu_idle")
 #: Utilisation from which a board works; below it a desktop is drawn.
 _WORKING = 0.05
@@ -161,7 +163,7 @@ def _busy(samples: BoardSamples) -> Unreadable | None:
     working = [share >= _WORKING for share in shares]
     if not shares:
         working = [not bits & _IDLE for bits in samples.reasons if bits >= 0]
-    if 2 * sum(working) <= len(working):
+    if sum(working) <= _MAY_WORK * len(working):
         return None
     return Unreadable(
         f"the board was busy while its idle power was to be measured: {samples.uuid} worked in {sum(working)} of "

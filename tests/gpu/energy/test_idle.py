@@ -81,12 +81,14 @@ def test_neither_counter_nor_power_is_no_figure():
     ("utilization", "reasons", "busy"),
     [
         ([0.0, 0.9, 0.9], [IDLE], True),
-        ([0.9, 0.0, 0.0], [IDLE], False),  # what ran before is still in the first
+        ([0.9] + [0.0] * 9, [IDLE], False),  # what ran before is still in the first
+        ([0.9] * 2 + [0.0] * 9, [IDLE], True),
         ([0.02] * 3, [IDLE], False),  # a desktop
         ([0.0] * 3, [0], False),  # a clock that is held need not be called idle
         ([], [0], True),
         ([math.nan] * 3, [0, 0, IDLE], True),
-        ([math.nan] * 3, [0, IDLE, IDLE], False),
+        ([math.nan] * 3, [0] + [IDLE] * 4, True),
+        ([math.nan] * 3, [0] + [IDLE] * 9, False),
         ([], [-1], False),
     ],
 )
