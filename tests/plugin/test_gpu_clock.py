@@ -172,6 +172,25 @@ def test_a_parameter_that_is_no_clock_fails_its_test_in_words(run, fake_nvml, va
     assert told(fake_nvml) == []
 
 
+DIRECT = """
+import pytest
+from pytest_llmperf import Workload
+
+@pytest.mark.parametrize("gpu_clock", [900])
+def test_one(llmperf, gpu_clock):
+    llmperf.measure(Workload(4, 150))
+"""
+
+
+def test_a_parameter_that_goes_past_the_fixture_fails_its_test_in_words(run, fake_nvml):
+    for arguments in ([], ["--gpu-clock=1500"]):
+        result = run(DIRECT, *arguments)
+        result.assert_outcomes(failed=1)
+        assert any("gpu_clock of test_suite.py::test_one[900] is 900" in line for line in result.outlines)
+        assert any("indirect=True" in line for line in result.outlines)
+    run(DIRECT, "--gpu-clock=900").assert_outcomes(passed=1)  # which is what it says
+
+
 def test_without_a_driver_there_are_no_boards(run, fake_nvml):
     fake_nvml.scenario("two-h200", "[system]\nerror.nvmlInit = DRIVER_NOT_LOADED\nerror.nvmlInitWithFlags = UNKNOWN")
     run("def test(gpus, gpu_clock): assert (gpus, gpu_clock) == ((), None)").assert_outcomes(passed=1)
