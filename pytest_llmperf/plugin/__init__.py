@@ -24,6 +24,7 @@ from pytest_llmperf.plugin.fixtures import (
     llm_model,
     llmperf,
     power_sampler,
+    uses_boards,
     uses_llmperf,
 )
 from pytest_llmperf.plugin.keys import BOARDS, RECORDER, SESSION, STATE
@@ -78,8 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             session = LlmperfSession(config, config.stash[RECORDER])
             session.arrange(items)
         config.stash[SESSION] = session
-    needs_clock = any(uses_llmperf(item) or "gpu_clock" in getattr(item, "fixturenames", ()) for item in items)
-    if needs_clock and not config.option.collectonly:
+    if any(uses_boards(item) for item in items) and not config.option.collectonly:
         with usage_errors():
             config.stash[BOARDS].begin()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_llmperf.engines.spec import EngineChoice
     from pytest_llmperf.gpu import Board, Device
-    from pytest_llmperf.gpu.clocks import ClockHolder, HeldClock
+    from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock, HeldClock
     from pytest_llmperf.gpu.energy.sensor import Sensor
     from pytest_llmperf.gpu.simulated import SimulatedDevice
 
@@ -48,7 +48,7 @@ class SessionBoards:
         self._open = ExitStack()
         self._held = ExitStack()
         self._devices: list[Device] | None = None
-        self._holder: ClockHolder | None = None
+        self._holder: ClockLock | ExpectedClock | None = None
         self._simulated: SimulatedDevice | None = None
         self.clock: HeldClock | None = None
         self.notes: list[str] = []
@@ -148,16 +148,25 @@ class SessionBoards:
         """Whether a clock is held by setting it, and not only expected."""
         return not self._expected
 
+    @property
+    def can_free(self) -> bool:
+        """Whether a clock is held that this very process has locked, and not an administrator or xdist's controller."""
+        from pytest_llmperf.gpu.clocks import ClockLock
+
+        return isinstance(self._holder, ClockLock) and self._holder.own
+
     @contextmanager
     def free(self) -> Iterator[None]:
-        """Let the clocks run free within the block; what was held is held again after it.
+        """Let the clocks run free within the block, where they can be; what was held is held again after it.
 
         Raises:
             GpuError: a board refused.
         """
-        assert self._holder is not None, "nothing is held"
+        from pytest_llmperf.gpu.clocks import ClockLock
+
+        assert isinstance(self._holder, ClockLock), "nothing is held"
         before = self.clock
-        with self._config.stash[RECORDER].alone(), self._holder.hold(None):
+        with self._config.stash[RECORDER].alone(), self._holder.free():
             self.clock = None
             try:
                 yield
@@ -208,7 +217,7 @@ class SessionBoards:
         with self._holder.hold(clock.locked_mhz, clock.memory_mhz):
             yield
 
-    def _new_holder(self) -> ClockHolder:
+    def _new_holder(self) -> ClockLock | ExpectedClock:
         from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock
         from pytest_llmperf.gpu.clocks.control import Clock, DeviceControl
         from pytest_llmperf.gpu.clocks.recovery import release_stale

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_llmperf.clock import MonotonicClock
@@ -25,11 +26,16 @@ __all__ = ["Calibration"]
 _TRIES = 3
 
 
+@dataclass
+class _Rungs:
+    """What is known of the boards with one engine on them, and how often each rung was tried."""
+
+    ladder: IdleLadder = field(default_factory=IdleLadder)
+    tries: Counter[str | None] = field(default_factory=Counter)
+
+
 class Calibration:
     """Measures each thing once, when there is an occasion, and says so.
-
-    Attributes:
-        ladder: The idle power of the boards, as far as it is known.
 
     Args:
         boards: The session's.
@@ -53,8 +59,9 @@ class Calibration:
         self._show = show
         self._note = note
         self._prepared = False
-        self._tries: Counter[int | None] = Counter()
-        self.ladder = IdleLadder()
+        self._first = _Rungs()
+        # Another engine fills the memory otherwise, and may stand on other boards.
+        self._engines: dict[str, _Rungs] = {}
 
     def prepare(self) -> None:
         """Watch the sensors, and measure the lowest rung that is there; before a clock is held and an engine starts.
@@ -66,45 +73,58 @@ class Calibration:
         self._prepared = True
         self._show("watching the boards' sensors")
         self._boards.survey()
+        ladder, clock = self._first.ladder, self._boards.clock
         if self._choice.platform == "url":
-            self.ladder.bare = Unreadable("the server was there before the session, with its model loaded")
-            if self._held_mhz() is None:
-                self._tries[None] += 1
-                self.ladder.loaded = self._alone()
+            ladder.bare = Unreadable("the server was there before the session, with its model loaded")
+            if clock is None:
+                self._first.tries[None] += 1
+                ladder.loaded = self._alone()
         else:
-            self.ladder.bare_at_mhz = self._held_mhz()
-            self.ladder.bare = self._alone()
+            ladder.bare_at_mhz = None if clock is None else clock.locked_mhz
+            ladder.bare = self._alone()
         self._record()
+
+    def floor(self, running: RunningEngine) -> Reading[IdlePower]:
+        """What net energy of an engine takes off, at the clock that is held."""
+        return self._of(running).ladder.floor(self._held())
 
     def climb(self, running: RunningEngine) -> None:
         """Measure the rungs that an idle engine stands on, as far as they are not known: loaded, and held."""
         self.prepare()
-        mhz = self._held_mhz()
-        if not self._readable() or self._settled(mhz):
+        held, rungs = self._held(), self._of(running)
+        if not self._readable() or _settled(rungs, held):
             return
-        if mhz is not None and not self._settled(None) and self._choice.platform != "url":
-            self.ladder.loaded = self._freed(running)
-        self._tries[mhz] += 1
+        if held is not None and not _settled(rungs, None) and self._choice.platform != "url":
+            rungs.tries[None] += 1
+            rungs.ladder.loaded = self._freed(running)
+        rungs.tries[held] += 1
         power = self._measured(running.run, running.engine.clock)
-        if mhz is None:
-            self.ladder.loaded = power
+        if held is None:
+            rungs.ladder.loaded = power
         else:
-            self.ladder.held[mhz] = power
+            rungs.ladder.held[held] = power
         self._record()
 
-    def _settled(self, mhz: int | None) -> bool:
-        """Whether a rung is known, or was tried often enough."""
-        return not isinstance(self.ladder.floor(mhz), Unreadable) or self._tries[mhz] >= _TRIES
+    def _of(self, running: RunningEngine) -> _Rungs:
+        key, first = running.spec.key, self._first
+        if key not in self._engines:
+            known = IdleLadder(first.ladder.bare, bare_at_mhz=first.ladder.bare_at_mhz)
+            self._engines[key] = _Rungs(known) if self._engines else first
+        return self._engines[key]
 
     def _freed(self, running: RunningEngine) -> Reading[IdlePower]:
-        self._tries[None] += 1
-        if not self._boards.sets_clocks:
-            return Unreadable("an administrator holds the clock")
+        if not self._boards.can_free:
+            holder = "the run's controller" if self._boards.sets_clocks else "an administrator"
+            return Unreadable(f"{holder} holds the clock")
+        power: Reading[IdlePower] | None = None
         try:
             with self._boards.free():
-                return self._measured(running.run, running.engine.clock)
+                power = self._measured(running.run, running.engine.clock)
         except GpuError as error:
+            if power is not None:
+                raise  # the boards are not held any more
             return Unreadable(error.problem)
+        return power
 
     def _readable(self) -> bool:
         choice = self._choice
@@ -112,9 +132,9 @@ class Calibration:
         here = here or (choice.platform == "url" and Address.parse(choice.url or "").is_loopback)
         return here and bool(self._boards.boards())
 
-    def _held_mhz(self) -> int | None:
+    def _held(self) -> str | None:
         clock = self._boards.clock
-        return None if clock is None else clock.locked_mhz
+        return None if clock is None else clock.key
 
     def _alone(self) -> Reading[IdlePower]:
         """While no engine of ours is there to give a loop and a clock."""
@@ -139,4 +159,10 @@ class Calibration:
 
     def _record(self) -> None:
         sensors = {uuid: sensor.to_json() for uuid, sensor in self._boards.survey().items()}
-        self._note({"boards": sensors, "idle": self.ladder.to_json()})
+        others = {key: rungs.ladder.to_json() for key, rungs in self._engines.items() if rungs is not self._first}
+        self._note({"boards": sensors, "idle": self._first.ladder.to_json() | ({"others": others} if others else {})})
+
+
+def _settled(rungs: _Rungs, held: str | None) -> bool:
+    """Whether a rung is known, or was tried often enough."""
+    return not isinstance(rungs.ladder.floor(held), Unreadable) or rungs.tries[held] >= _TRIES

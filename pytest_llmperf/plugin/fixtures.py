@@ -27,6 +27,7 @@ __all__ = [
     "llm_model",
     "llmperf",
     "power_sampler",
+    "uses_boards",
     "uses_llmperf",
 ]
 
@@ -34,6 +35,11 @@ __all__ = [
 def uses_llmperf(item: pytest.Item) -> bool:
     """Whether a test asks for one of the fixtures that need an engine."""
     return not {"llmperf", "llm_engine", "llm_model"}.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def uses_boards(item: pytest.Item) -> bool:
+    """Whether a test runs at the session's clock: with an engine, with ``gpu_clock`` or with ``power_sampler``."""
+    return uses_llmperf(item) or not {"gpu_clock", "power_sampler"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture

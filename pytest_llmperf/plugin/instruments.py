@@ -85,7 +85,7 @@ class Instruments:
         launch = measure(watch, self._fill_s(boards))
         found = guards.end(launch.samples)
         doubts = [] if watch.failure is None else [f"The boards could not be read: {watch.failure}"]
-        launch = with_readings(launch, self._idle_w(boards), watch.failure)
+        launch = with_readings(launch, self._idle_w(running, boards), watch.failure)
         warnings = (*launch.warnings, *found.warnings, *doubts)
         return judged(
             replace(launch, invalid=joined(launch.invalid, found.invalid), warnings=warnings), self._held.clock
@@ -146,9 +146,8 @@ class Instruments:
         shortest = max(sensors[board.uuid].shortest_window_s() for board in boards)
         return shortest if math.isfinite(shortest) else 0.0
 
-    def _idle_w(self, boards: Sequence[Board]) -> Reading[float]:
-        clock = self._held.clock
-        floor = self._calibration.ladder.floor(None if clock is None else clock.locked_mhz)
+    def _idle_w(self, running: RunningEngine, boards: Sequence[Board]) -> Reading[float]:
+        floor = self._calibration.floor(running)
         return floor if isinstance(floor, Unreadable) else floor.watts_of(board.uuid for board in boards)
 
 

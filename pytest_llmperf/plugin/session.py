@@ -210,6 +210,7 @@ class LlmperfSession:
             # The body of a test runs once a launch and has to ask for the same work each time.
             raise OptionError(f"{test} asked for another workload than in its launch before.")
         if not self._enough(measurement):
+            self._check_clock(item)
             self.progress.begin()
             running = self.engine(item)
 
@@ -247,6 +248,19 @@ class LlmperfSession:
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
+
+    def _check_clock(self, item: pytest.Item) -> None:
+        """Refuse to measure a sweep whose parameter goes past the fixture, and sets nothing.
+
+        Raises:
+            OptionError: the boards are not held at the test's ``gpu_clock``.
+        """
+        wanted, held = _swept_clock(item), self.config.stash[BOARDS].clock
+        if wanted is not None and wanted != (held and held.requested_mhz):
+            raise OptionError(
+                f"The parameter gpu_clock of {item.nodeid} is {wanted!r}, and the boards are not held at it.",
+                remedy='Give it to the fixture: parametrize("gpu_clock", ..., indirect=True).',
+            )
 
     def _enough(self, measurement: Measurement) -> bool:
         return len(measurement.launches) >= self.options.launches or (
@@ -332,8 +346,13 @@ def _interrupt_on(*signals: signal.Signals) -> dict[signal.Signals, Any]:
 
 
 def _engine_and_clock(item: pytest.Item) -> tuple[str, str]:
+    return item.stash[STATE].spec.key, repr(_swept_clock(item))
+
+
+def _swept_clock(item: pytest.Item) -> Any:
+    """The parameter ``gpu_clock`` of a test; ``None`` where it has none."""
     callspec = getattr(item, "callspec", None)
-    return item.stash[STATE].spec.key, repr(None if callspec is None else callspec.params.get("gpu_clock"))
+    return None if callspec is None else callspec.params.get("gpu_clock")
 
 
 def _fail(report: pytest.TestReport, reason: str) -> None:

@@ -78,7 +78,15 @@ def _verdict(samples: BoardSamples, spans: Sequence[tuple[int, int]], held: Held
     if held is None:
         return verify(seen, nothing, samples.throttle_ns, None)
     step = 0 if held.sm is None else held.sm.step_mhz
-    return verify(seen, nothing, samples.throttle_ns, held.locked_mhz, step_mhz=step, memory_mhz=held.memory_mhz)
+    return verify(
+        seen,
+        nothing,
+        samples.throttle_ns,
+        held.locked_mhz,
+        step_mhz=step,
+        memory_mhz=held.memory_mhz,
+        expected=held.expected,
+    )
 
 
 def _within(samples: BoardSamples, spans: Sequence[tuple[int, int]]) -> Iterable[ClockSample]:

@@ -36,6 +36,23 @@ HELD = {mhz: BARE + LOADED + 2 * 80 * (mhz - 345) / (1980 - 345) for mhz in (900
 UUIDS = ["GPU-fa4e0000-0000-4000-8000-000000000000", "GPU-fa4e0000-0000-4000-8000-000000000001"]
 
 
+TWO_ENGINES = SUITE.replace("def test_two", "@pytest.mark.llmperf(engine={'tensor_parallel_size': 2})\ndef test_two")
+#: What ``_as_if_local`` does, in every process of a run.
+LOCAL = """
+from pytest_llmperf import peaks
+from pytest_llmperf.engines.spec import EngineChoice, build as real_build
+from pytest_llmperf.plugin import session
+
+def build(spec, **rest):
+    choice = EngineChoice("{url}", "url", {{"calibrate": False}}, "as asked", url="{url}")
+    return real_build(session.specify(choice, None, {{}}), **rest)
+
+session.build = build
+session.choose = lambda *_, **__: EngineChoice("vllm", "cuda", {{}}, "as asked")
+peaks.in_own_process = lambda on_gpu: []
+"""
+
+
 def near(watts):
     return pytest.approx(watts, rel=0.06)
 
@@ -51,8 +68,10 @@ def run(pytester, fake_nvml, monkeypatch, tmp_path):
         def run(text, *arguments, method="runpytest_inprocess", cuda=False):
             pytester.makepyfile(test_suite=text)
             url = f"http://{server.address}"
-            if cuda:
+            if cuda and method == "runpytest_inprocess":
                 _as_if_local(monkeypatch, url, fake_nvml)
+            elif cuda:
+                pytester.makeconftest(LOCAL.format(url=url))
             base = ("-p", "no:cacheprovider", f"--llmperf-engine={url},calibrate=false", "--llmperf-report=report")
             result = getattr(pytester, method)(*base, *arguments)
             found = json.loads((pytester.path / "report" / "results.json").read_text())
@@ -195,6 +214,47 @@ def test_what_workers_found_is_in_the_one_report(run):
     assert list(environment["sensor"]["boards"]) == UUIDS
     held = environment["sensor"]["idle"]["held_w"]
     assert held == {str(mhz): near(watts) for mhz, watts in HELD.items()}
+
+
+@pytest.mark.parametrize(("text", "arguments", "freed"), [(SUITE, ["--gpu-clock=900"], False), (SWEEP, [], True)])
+def test_a_worker_frees_the_clock_only_where_it_has_locked_it(run, fake_nvml, text, arguments, freed):
+    pytest.importorskip("xdist")
+    result, environment = run(text, "-n2", *arguments, method="runpytest_subprocess", cuda=True)
+    result.assert_outcomes(failed=2)  # idle boards cannot prove their clock
+    assert not any("nothing is held" in line for line in result.outlines)
+    idle = environment["sensor"]["idle"]
+    assert idle["held_w"]["900"] == near(HELD[900])
+    assert idle["loaded_w"] == (near(BARE + LOADED) if freed else None)
+    assert idle["reasons"].get("loaded") == (None if freed else "the run's controller holds the clock")
+    assert fake_nvml.locked(0) is fake_nvml.locked(1) is None
+
+
+def test_each_engine_has_its_own_rungs(run, monkeypatch):
+    shown = []
+    monkeypatch.setattr(session.Progress, "show", lambda progress, text: shown.append(text))
+    _, environment = run(TWO_ENGINES, "--gpu-clock=900", cuda=True)
+    idle = environment["sensor"]["idle"]
+    ((key, other),) = idle.pop("others").items()
+    assert "tensor_parallel_size" in key
+    for one in (idle, other):
+        assert (one["bare_w"], one["bare_at_mhz"]) == (near(BARE), None)
+        assert one["loaded_w"] == near(BARE + LOADED)
+        assert one["held_w"] == {"900": near(HELD[900])}
+    assert other["bare_w"] == idle["bare_w"]
+    assert other["loaded_w"] != idle["loaded_w"]
+    assert shown.count("measuring idle power") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [(["--gpu-memory-clock=2619"], "memory2619"), (["--gpu-memory-clock=2619", "--gpu-clock=900"], "900+memory2619")],
+)
+def test_a_memory_clock_that_is_held_has_a_rung_of_its_own(run, pytester, arguments, key):
+    _, environment = run(SUITE, *arguments)
+    idle = environment["sensor"]["idle"]
+    assert list(idle["held_w"]) == [key]
+    assert idle["loaded_w"] == near(BARE + LOADED)
+    assert idle["loaded_w"] != idle["held_w"][key] > 0
 
 
 @pytest.mark.parametrize("visible", ["", "none"])

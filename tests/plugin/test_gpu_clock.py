@@ -181,6 +181,25 @@ def test_a_parameter_that_is_no_clock_fails_its_test_in_words(run, fake_nvml, va
     assert told(fake_nvml) == []
 
 
+DIRECT = """
+import pytest
+from pytest_llmperf import Workload
+
+@pytest.mark.parametrize("gpu_clock", [900])
+def test_one(llmperf, gpu_clock):
+    llmperf.measure(Workload(4, 150))
+"""
+
+
+def test_a_parameter_that_goes_past_the_fixture_fails_its_test_in_words(run, fake_nvml):
+    for arguments in ([], ["--gpu-clock=1500"]):
+        result = run(DIRECT, *arguments)
+        result.assert_outcomes(failed=1)
+        assert any("gpu_clock of test_suite.py::test_one[900] is 900" in line for line in result.outlines)
+        assert any("indirect=True" in line for line in result.outlines)
+    run(DIRECT, "--gpu-clock=900").assert_outcomes(passed=1)  # which is what it says
+
+
 def test_without_a_driver_there_are_no_boards(run, fake_nvml):
     fake_nvml.scenario("two-h200", "[system]\nerror.nvmlInit = DRIVER_NOT_LOADED\nerror.nvmlInitWithFlags = UNKNOWN")
     run("def test(gpus, gpu_clock): assert (gpus, gpu_clock) == ((), None)").assert_outcomes(passed=1)
@@ -216,8 +235,11 @@ def test_a_clock_that_did_not_hold_makes_the_measurement_invalid(run, fake_nvml,
 
 
 def test_a_clock_that_was_expected_and_is_not_there(run, pytester):
-    assert run(LONG, "--gpu-clock=900", "--gpu-clock-mode=expect").ret == 1
+    result = run(LONG, "--gpu-clock=900", "--gpu-clock-mode=expect")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["gpu clock: 900 MHz expected: an administrator has to have locked it on GPU 0*"])
     assert "900 MHz" in record(pytester)["invalid"]
+    assert "sudo nvidia-smi -lgc 900,900" in record(pytester)["invalid"]
 
 
 def test_a_power_cap_makes_a_requested_clock_invalid(run, fake_nvml, pytester):

@@ -141,7 +141,9 @@ class TestExpected:
             (fake_nvml.state / f"memory_lock.{board}").write_text("2619 2619\n")
         result = run(MEASURE, *self.ARGUMENTS)
         result.assert_outcomes(passed=1)
-        result.stdout.fnmatch_lines(["gpu clock: memory 2619 MHz expected, as locked by an administrator on GPU 0*"])
+        result.stdout.fnmatch_lines(
+            ["gpu clock: memory 2619 MHz expected: an administrator has to have locked it on GPU 0*"]
+        )
         assert clock(pytester)[1] is None
         assert told(fake_nvml) == []
         assert fake_nvml.locked_memory(0) == (2619, 2619)
@@ -150,6 +152,7 @@ class TestExpected:
         run(MEASURE, *self.ARGUMENTS).assert_outcomes(failed=1)
         found, invalid = clock(pytester)
         assert "the memory clock was held at 2619 MHz is refuted" in invalid
+        assert invalid.endswith("if nobody has locked it: sudo nvidia-smi -lmc 2619,2619")
         assert found["memory_mhz"]["observed"]["max"] == 3201
         assert told(fake_nvml) == []
 

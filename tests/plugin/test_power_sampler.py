@@ -30,6 +30,17 @@ def test_it_measures_without_an_engine_and_leaves_no_process(pytester, fake_nvml
     assert "llmperf" not in "".join(line for line in result.outlines if "engine" in line)
 
 
+def test_the_sessions_clock_is_held_meanwhile(pytester, fake_nvml, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    fake_nvml.scenario("h200")
+    pytester.makepyfile(MEASURE.replace("range(2)", "range(1)"))
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--gpu-clock=900")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpu clock: 900 MHz locked on GPU 0*"])
+    assert [call.argument for call in fake_nvml.calls("nvmlDeviceSetGpuLockedClocks")] == ["900-900"]
+    assert fake_nvml.locked(0) is None
+
+
 def test_only_the_boards_in_use_are_read(pytester, fake_nvml, monkeypatch):
     fake_nvml.scenario("two-h200", "[board 0]\npower = 200\n[board 1]\npower = 300\n")
     fake_nvml.begin(100)

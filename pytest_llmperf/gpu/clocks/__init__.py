@@ -19,10 +19,9 @@ import atexit
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pytest_llmperf.errors import GpuError, GpuPermissionError
 from pytest_llmperf.gpu import Device, Reading, Unreadable
@@ -32,7 +31,6 @@ from pytest_llmperf.gpu.clocks.interrupts import as_interrupts, uninterrupted
 from pytest_llmperf.gpu.clocks.record import RecordFolder
 
 __all__ = [
-    "ClockHolder",
     "ClockLock",
     "ExpectedClock",
     "HeldClock",
@@ -152,29 +150,27 @@ class HeldClock:
         """The memory clock that the boards are held at, in MHz."""
         return None if self.memory is None else self.memory.locked_mhz
 
+    @property
+    def key(self) -> str:
+        """Equal exactly when the boards are held alike: ``900``, ``900+memory2619``, ``memory2619``."""
+        parts = (("", self.locked_mhz), ("memory", self.memory_mhz))
+        return "+".join(f"{name}{mhz}" for name, mhz in parts if mhz is not None)
+
     def __str__(self) -> str:
-        what = "expected, as locked by an administrator" if self.expected else "locked"
+        what = "expected" if self.expected else "locked"
         parts = []
         for name, clock in (("", self.sm), ("memory ", self.memory)):
             if clock is not None:
                 asked = f" ({clock.requested_mhz} MHz asked for)" if clock.requested_mhz != clock.locked_mhz else ""
                 parts.append(f"{name}{clock.locked_mhz} MHz {what}{asked}")
-        return ", ".join(parts)
-
-
-class ClockHolder(Protocol):
-    """Holds the clock of the boards in use for a block: a lock, or the expectation that somebody else has locked."""
-
-    def hold(self, sm_mhz: int | None, memory_mhz: int | None = None) -> AbstractContextManager[None]:
-        """At this clock within the block, and at the former one after it."""
-        ...
+        return ", ".join(parts) + (": an administrator has to have locked it" if self.expected else "")
 
 
 class ExpectedClock:
     """Sets nothing: an administrator has locked the clock, and every measurement verifies that it is held."""
 
     @contextmanager
-    def hold(self, sm_mhz: int | None, memory_mhz: int | None = None) -> Iterator[None]:  # noqa: ARG002  # the contract's names
+    def hold(self, sm_mhz: int | None, memory_mhz: int | None = None) -> Iterator[None]:  # noqa: ARG002  # as a lock has them
         """Nothing is done, nor undone."""
         yield
 
@@ -237,6 +233,25 @@ class ClockLock:
             finally:
                 with uninterrupted():
                     self._return_to(depth)
+
+    @property
+    def own(self) -> bool:
+        """Whether something is held, and by a lock that this process has made."""
+        return self._lock is not None and not self._lock.lent
+
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """Let the clocks run free within a block that holds them; after it they are held as before.
+
+        Nobody else can lock the boards meanwhile. Nothing may be held within the block.
+
+        Raises:
+            GpuError: a board refused.
+        """
+        assert self._lock is not None, "nothing is held"
+        assert not self._lock.lent, "another process holds it"
+        with as_interrupts(signal.SIGTERM, signal.SIGHUP), self._lock.free():
+            yield
 
     def close(self) -> None:
         """Unlock whatever is held, in the process that locked it; it may be closed again."""

@@ -8,6 +8,7 @@ undoes the lock knows what there is to undo, also when the process in between ha
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from dataclasses import replace
 
 from pytest_llmperf.errors import GpuError, GpuPermissionError
 from pytest_llmperf.gpu.clocks.control import BoardId, Clock, ClockControl, lock_command
+from pytest_llmperf.gpu.clocks.interrupts import uninterrupted
 from pytest_llmperf.gpu.clocks.keeper import Keeper
 from pytest_llmperf.gpu.clocks.record import LockRecord, RecordFolder
 from pytest_llmperf.gpu.clocks.recovery import release_recorded, still_locked, unlock_all
@@ -105,6 +107,43 @@ class BoardsLock:
                 raise
             self._clock = clock
             self._write(clock)
+
+    @property
+    def lent(self) -> bool:
+        """Whether it is another process's, which this one lives in."""
+        return self._lent_at is not None
+
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """Unlock the boards within the block, and lock all of them again after it; not where it is lent.
+
+        The record stays as it is: the boards are as much this process's as before, and whoever undoes the lock when
+        this one has died unlocks them once more.
+
+        Raises:
+            GpuError: a board refused.
+        """
+        try:
+            with uninterrupted(), _exclusive(self._records):
+                recorded = self._record.clock
+                for board in self._boards:
+                    sm, memory = recorded.sm_mhz is not None, recorded.memory_mhz is not None
+                    self._control.unlock(board, sm=sm, memory=memory)
+            yield
+        finally:
+            if os.getpid() == self._record.owner.pid:  # a forked child has inherited the block, not the lock
+                with uninterrupted(), _exclusive(self._records):
+                    self._lock_again()
+
+    def _lock_again(self) -> None:
+        refusals = []
+        for board in self._boards:
+            try:
+                self._control.lock(board, self._clock)
+            except GpuError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
 
     def release(self) -> None:
         """Unlock every board, each once, and shout when one refuses; the lock of another process is put back."""

@@ -87,6 +87,7 @@ def verify(
     *,
     step_mhz: int = 15,
     memory_mhz: int | None = None,
+    expected: bool = False,
 ) -> ClockVerdict:
     """Judge whether one board held its clocks.
 
@@ -99,6 +100,7 @@ def verify(
         step_mhz: The distance of neighbouring SM clocks of the board: a difference of one is how it rounds.
         memory_mhz: The memory clock it was locked at, or expected at; ``None`` when nobody asked for one. It has few
             values, far apart, and none of them is another one's rounding.
+        expected: Whether somebody else has to have locked them: where they were not seen, the command is named.
     """
     sm = [(sample, sample.sm_mhz) for sample in samples]
     memory = [(sample, sample.memory_mhz) for sample in samples if sample.memory_mhz is not None]
@@ -106,13 +108,18 @@ def verify(
     busy = [sample for sample in samples if sample.busy and not isinstance(sample.sm_mhz, Unreadable)]
     times, unknown = _throttle_times(throttle_before, throttle_after)
     found = _faults(_useless(sm), _throttled(busy, times))
-    invalid = []
+    invalid, unlocked = [], []
     if requested_mhz is not None:
-        found += _faults(_elsewhere(clocks, requested_mhz, step_mhz))
+        elsewhere = _elsewhere(clocks, requested_mhz, step_mhz)
+        unlocked += [f"sudo nvidia-smi -lgc {requested_mhz},{requested_mhz}"] if elsewhere else []
+        found += _faults(elsewhere)
         invalid += _refuted("SM", requested_mhz, found)
     if memory_mhz is not None:
-        faults = _faults(_useless(memory), _elsewhere(memory_clocks, memory_mhz, _MEMORY_ROUNDING_MHZ))
-        invalid += _refuted("memory", memory_mhz, faults)
+        elsewhere = _elsewhere(memory_clocks, memory_mhz, _MEMORY_ROUNDING_MHZ)
+        unlocked += [f"sudo nvidia-smi -lmc {memory_mhz},{memory_mhz}"] if elsewhere else []
+        invalid += _refuted("memory", memory_mhz, _faults(_useless(memory), elsewhere))
+    if expected and unlocked:
+        invalid.append(f"if nobody has locked it: {'; '.join(unlocked)}")
     return ClockVerdict(
         _range(clocks),
         _fraction(samples, busy, times),

@@ -22,8 +22,10 @@ from pytest_llmperf.gpu.sampling.watch import Watch
 
 __all__ = ["SETTLE_S", "BoardIdle", "IdleLadder", "IdlePower", "Waits", "idle_of", "idle_power", "idle_window_s"]
 
-#: Seconds that boards get to calm down.
-SETTLE_S = 0.5
+#: Seconds that boards get to calm down; so long their utilisation may tell what was before.
+SETTLE_S = 1.0
+#: The share of samples in which an idle board may work: what remains of a utilisation that lags, and no more.
+_MAY_WORK = 0.1
 _IDLE = 1 << REASONS.index("gpu_idle")
 #: Utilisation from which a board works; below it a desktop is drawn.
 _WORKING = 0.05
@@ -162,7 +164,7 @@ def _busy(samples: BoardSamples) -> Unreadable | None:
     working = [share >= _WORKING for share in shares]
     if not shares:
         working = [not bits & _IDLE for bits in samples.reasons if bits >= 0]
-    if 2 * sum(working) <= len(working):
+    if sum(working) <= _MAY_WORK * len(working):
         return None
     return Unreadable(
         f"the board was busy while its idle power was to be measured: {samples.uuid} worked in {sum(working)} of "
@@ -172,41 +174,42 @@ def _busy(samples: BoardSamples) -> Unreadable | None:
 
 @dataclass
 class IdleLadder:
-    """What the boards of a session draw when idle, as far as it was measured.
+    """What the boards of a session draw when idle, without and with one engine, as far as it was measured.
 
     Attributes:
         bare: Without any engine.
         loaded: With a model loaded, the clock free.
-        held: With a model loaded and the clock held, by the clock in MHz.
+        held: With a model loaded and a clock held, by :attr:`pytest_llmperf.gpu.clocks.HeldClock.key`.
         bare_at_mhz: The clock that was held when ``bare`` was measured; ``None`` when it was free.
     """
 
     bare: Reading[IdlePower] = _NOT_YET
     loaded: Reading[IdlePower] = _NOT_YET
-    held: dict[int, Reading[IdlePower]] = field(default_factory=dict)
+    held: dict[str, Reading[IdlePower]] = field(default_factory=dict)
     bare_at_mhz: int | None = None
 
-    def floor(self, held_mhz: int | None) -> Reading[IdlePower]:
+    def floor(self, held: str | None) -> Reading[IdlePower]:
         """What net energy takes off: the power with the model loaded, at the clock that is held if one is.
 
         Args:
-            held_mhz: That clock in MHz; ``None`` when it runs free.
+            held: The key of that clock; ``None`` when all run free.
         """
-        if held_mhz is None:
+        if held is None:
             return self.loaded
-        return self.held.get(held_mhz, Unreadable(f"idle power was not measured at {held_mhz} MHz"))
+        return self.held.get(held, Unreadable(f"idle power was not measured at the clock that is held ({held})"))
 
     def to_json(self) -> dict[str, Any]:
         """For the record: watts by rung, ``None`` with a reason where there are none."""
         rungs = {"bare": self.bare, "loaded": self.loaded}
-        rungs |= {f"held {mhz}": power for mhz, power in sorted(self.held.items())}
+        held = dict(sorted(self.held.items(), key=lambda rung: (len(rung[0]), rung[0])))
+        rungs |= {f"held {key}": power for key, power in held.items()}
         known = {name: power for name, power in rungs.items() if not isinstance(power, Unreadable)}
         boards = dict.fromkeys(uuid for power in known.values() for uuid in power.boards)
         return {
             "bare_w": _watts(self.bare),
             "bare_at_mhz": self.bare_at_mhz,
             "loaded_w": _watts(self.loaded),
-            "held_w": {str(mhz): _watts(power) for mhz, power in sorted(self.held.items())},
+            "held_w": {key: _watts(power) for key, power in held.items()},
             "standard_error_w": {name: power.error for name, power in known.items()},
             "boards_w": {
                 uuid: {name: power.boards[uuid].watts for name, power in known.items() if uuid in power.boards}

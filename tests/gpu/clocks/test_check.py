@@ -33,6 +33,15 @@ def test_a_clock_that_fell_is_invalid_and_says_so():
     assert verdict.observed_mhz == (1100, 1500, 1500)
 
 
+def test_where_somebody_else_has_to_lock_the_command_is_named():
+    fell = samples(1500, 1100)
+    assert verify(fell, {}, {}, 1500, expected=True).invalid.endswith(": sudo nvidia-smi -lgc 1500,1500")
+    assert "sudo" not in verify(fell, {}, {}, 1500).invalid
+    assert verify(samples(1500), {}, {}, 1500, expected=True).invalid is None
+    idle = verify(with_reasons(345, {"gpu_idle"}), {}, {}, 1500, expected=True)
+    assert "sudo" not in idle.invalid  # it may well be locked
+
+
 @pytest.mark.parametrize("mhz", [1480, 1520])
 def test_more_than_one_step_away_is_elsewhere_above_too(mhz):
     assert verify(samples(mhz), {}, {}, 1500).invalid

@@ -105,6 +105,59 @@ class TestLock:
             ("unlock memory",),
         ]  # fmt: skip
 
+    def test_freed_boards_are_unlocked_for_a_while_and_stay_in_the_record(self, tmp_path):
+        lock, log, _ = lock_on(tmp_path, {}, {})
+        assert not lock.own
+        with lock.hold(1500), lock.hold(900, 2619):
+            before, told = records(tmp_path), len(log)
+            with lock.free():
+                assert [entry[1:] for entry in log[told:] if entry[0] == 1] == [("unlock memory",), ("unlock",)]
+                assert records(tmp_path) == before
+                assert lock.own
+            assert records(tmp_path) == before
+            assert lock.clock == Clock(900, 2619)
+            assert [entry[1:] for entry in log[told + 4 :] if entry[0] == 1] == [("lock", 900), ("lock memory", 2619)]
+        assert records(tmp_path) == []
+        assert log[-2:] == [(0, "unlock"), (1, "unlock")]
+
+    def test_freeing_alone_leaves_the_clock_alone_that_is_not_held(self, tmp_path):
+        lock, log, _ = lock_on(tmp_path, {})
+        with lock.hold(None, 2619), lock.free():
+            pass
+        assert [entry[1:] for entry in log] == [
+            ("lock memory", 2619), ("unlock memory",), ("lock memory", 2619), ("unlock memory",),
+        ]  # fmt: skip
+
+    def test_what_fails_while_the_boards_are_freed_leaves_them_held(self, tmp_path):
+        lock, log, _ = lock_on(tmp_path, {}, {})
+        with lock.hold(1500):
+            with pytest.raises(KeyboardInterrupt), lock.free():
+                raise KeyboardInterrupt
+            assert log[4:] == [(0, "lock", 1500), (1, "lock", 1500)]
+
+    def test_a_board_that_refuses_to_be_freed_leaves_all_held(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {}, {})
+        with lock.hold(1500):
+            devices[1].refuses["unlock"] = NOT_SUPPORTED
+            with pytest.raises(GpuError, match="Not Supported"), lock.free():
+                pytest.fail("it was not free")
+            assert log[2:] == [(0, "unlock"), (0, "lock", 1500), (1, "lock", 1500)]
+            devices[1].refuses.clear()
+
+    def test_a_board_that_refuses_to_be_locked_again_does_not_keep_others_from_it(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {}, {})
+        with lock.hold(1500):
+            with pytest.raises(GpuError, match="Not Supported"), lock.free():
+                devices[0].refuses["lock"] = NOT_SUPPORTED
+            assert log[4:] == [(1, "lock", 1500)]
+            assert records(tmp_path)[0].clock == Clock(1500)
+        assert log[5:] == [(0, "unlock"), (1, "unlock")]
+
+    def test_nothing_is_freed_where_nothing_is_held(self, tmp_path):
+        lock, _, _ = lock_on(tmp_path, {})
+        with pytest.raises(AssertionError, match="nothing is held"), lock.free():
+            pass
+
     @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit, GeneratorExit])
     def test_a_block_that_fails_unlocks_once(self, tmp_path, error):
         lock, log, _ = lock_on(tmp_path, {}, {})
@@ -273,6 +326,15 @@ class TestBorrowed:
         assert [entry[1:] for entry in log if entry[0] == 1] == [
             ("lock", 1500), ("lock", 900), ("lock", 1500), ("unlock",),
         ]  # fmt: skip
+
+    def test_what_another_process_holds_is_not_freed_from_here(self, tmp_path):
+        lock, log, devices = lock_on(tmp_path, {})
+        borrowed = self.borrower(tmp_path, devices)
+        with lock.hold(1500), borrowed.hold(900):
+            assert (lock.own, borrowed.own) == (True, False)
+            with pytest.raises(AssertionError, match="another process"), borrowed.free():
+                pass
+        assert ("unlock",) not in [entry[1:] for entry in log[:-1]]
 
     def test_what_was_not_put_back_is_undone_all_the_same(self, tmp_path):
         lock, log, devices = lock_on(tmp_path, {})

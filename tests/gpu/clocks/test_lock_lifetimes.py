@@ -147,6 +147,31 @@ def test_a_process_that_is_killed_outright(boards, start):
     left_nothing(boards, keeper)
 
 
+def test_freed_boards_are_still_held_for_others_and_undone_when_their_process_is_killed(boards, start):
+    process = start("with lock.free(): time.sleep(600)")
+    keeper = keeper_of(process)
+    assert eventually(lambda: boards.locked(0) is boards.locked(1) is None)
+    second = boards.python(LOCKER.format(body="pass"))
+    assert f"locked at 1500 MHz by process {process.pid}, which still runs" in second.stderr
+    process.kill()
+    process.communicate(timeout=60)
+    assert eventually(lambda: not RecordFolder().all())
+    assert gone(keeper)
+    assert sorted(resets(boards)) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_is_asked_to_end_while_its_boards_are_freed(boards, start, number):
+    process = start("with lock.free(): time.sleep(600)")
+    keeper = keeper_of(process)
+    assert eventually(lambda: len(resets(boards)) == 2)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert boards.locked(0) is boards.locked(1) is None
+    assert RecordFolder().all() == []
+    assert gone(keeper)
+
+
 def test_a_process_that_is_killed_while_its_forked_child_keeps_everything_open(boards, start):
     # The parent alone says who its child is: two lines in one pipe may come as one.
     process = start("child = os.fork(); child and print(child, flush=True); time.sleep(600)")

@@ -95,12 +95,14 @@ def test_neither_counter_nor_power_is_no_figure():
     ("utilization", "reasons", "busy"),
     [
         ([0.0, 0.9, 0.9], [IDLE], True),
-        ([0.9, 0.0, 0.0], [IDLE], False),  # what ran before is still in the first
+        ([0.9] + [0.0] * 9, [IDLE], False),  # what ran before is still in the first
+        ([0.9] * 2 + [0.0] * 9, [IDLE], True),
         ([0.02] * 3, [IDLE], False),  # a desktop
         ([0.0] * 3, [0], False),  # a clock that is held need not be called idle
         ([], [0], True),
         ([math.nan] * 3, [0, 0, IDLE], True),
-        ([math.nan] * 3, [0, IDLE, IDLE], False),
+        ([math.nan] * 3, [0] + [IDLE] * 4, True),
+        ([math.nan] * 3, [0] + [IDLE] * 9, False),
         ([], [-1], False),
     ],
 )
@@ -147,19 +149,20 @@ def test_how_long_to_read():
 
 
 def test_what_net_energy_takes_off():
-    ladder = IdleLadder(watts(79.0), watts(125.0), {900: watts(128.0), 1200: Unreadable("the board was busy")})
+    ladder = IdleLadder(watts(79.0), watts(125.0), {"900": watts(128.0), "1200": Unreadable("the board was busy")})
     assert ladder.floor(None).watts == 125
-    assert ladder.floor(900).watts == 128
-    assert ladder.floor(1200).reason == "the board was busy"
-    assert "at 1500 MHz" in ladder.floor(1500).reason
+    assert ladder.floor("900").watts == 128
+    assert ladder.floor("1200").reason == "the board was busy"
+    assert "(900+memory2619)" in ladder.floor("900+memory2619").reason
     assert "not measured" in IdleLadder().floor(None).reason
 
 
 def test_the_record_of_a_ladder():
     two = watts(0, **{"GPU-0": 60.0, "GPU-1": 70.0})
-    ladder = IdleLadder(watts(79.0), Unreadable("the clock was held"), {900: two, 1200: Unreadable("busy")})
+    ladder = IdleLadder(watts(79.0), Unreadable("the clock was held"), {"1200": Unreadable("busy"), "900": two})
     found = ladder.to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert list(found["held_w"]) == ["900", "1200"]
     assert found == {
         "bare_w": 79,
         "bare_at_mhz": None,
