@@ -20,7 +20,7 @@ __all__ = ["NOBODY_READ", "BoardEnergy", "WindowReadings", "read_window"]
 
 _HZ_PER_MHZ = 1e6
 #: An energy of which not even this is known (standard uncertainty, relative) is none.
-_WORST = 0.02
+_WORST = 0.05
 
 
 @dataclass(frozen=True)
