@@ -16,4 +16,4 @@ if [ "$extras" != dev ]; then
   # Engines want the machine for themselves.
   pytest tests -m engine "$@"
 fi
-pytest tests -m "not engine" -n 2 "$@"
+pytest tests -m "not engine" -n 3 --dist worksteal "$@"

@@ -15,6 +15,9 @@ SHORTER = (
     (instruments.Instruments, "_fill_s", lambda *_: 0.5),
 )
 
+#: What a session in a process of its own needs to be as quick as one in this.
+QUICK = {"runpytest_inprocess": (), "runpytest_subprocess": ("-p", "tests.plugin.quick")}
+
 
 def pytest_configure():
     for module, name, value in SHORTER:

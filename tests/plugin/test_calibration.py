@@ -10,6 +10,7 @@ from pytest_llmperf.engines.spec import build as real_build
 from pytest_llmperf.gpu.sampling.watch import BoardWatch
 from pytest_llmperf.plugin import session
 
+from .quick import QUICK
 from .servers import FakeServer
 
 SUITE = """
@@ -72,7 +73,13 @@ def run(pytester, fake_nvml, monkeypatch, tmp_path):
                 _as_if_local(monkeypatch, url, fake_nvml)
             elif cuda:
                 pytester.makeconftest(LOCAL.format(url=url))
-            base = ("-p", "no:cacheprovider", f"--llmperf-engine={url},calibrate=false", "--llmperf-report=report")
+            base = (
+                *QUICK[method],
+                "-p",
+                "no:cacheprovider",
+                f"--llmperf-engine={url},calibrate=false",
+                "--llmperf-report=report",
+            )
             result = getattr(pytester, method)(*base, *arguments)
             found = json.loads((pytester.path / "report" / "results.json").read_text())
             return result, found["environment"]

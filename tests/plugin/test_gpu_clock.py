@@ -6,6 +6,7 @@ import pytest
 
 from pytest_llmperf.gpu.clocks.record import RecordFolder
 
+from .quick import QUICK
 from .servers import FakeServer
 
 SWEEP = """
@@ -26,8 +27,6 @@ from pytest_llmperf import Workload
 def test_one(llmperf, batch):
     llmperf.measure(Workload(4, 150, batch=batch))
 """
-#: What a session in a process of its own needs to be as quick as one in this.
-QUICK = {"runpytest_inprocess": (), "runpytest_subprocess": ("-p", "tests.plugin.quick")}
 #: Boards with something to do; an idle one lowers its clock, whatever it is locked at.
 BUSY = "[boards]\nload = 0.5\n"
 
