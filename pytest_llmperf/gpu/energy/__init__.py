@@ -4,8 +4,8 @@ A board's energy counter does not run, it steps: every 20 to 100 ms the driver a
 The difference of two reads taken anywhere is therefore wrong by up to one step's energy at each end: for a window of
 half a second on a counter of 100 ms that is 40 %. Between two steps that were seen the energy is known. A step lies
 between two reads; how far these are apart is how well its moment is known. Where power hardly changes, as on an idle
-board, a window is therefore cut at the first and the last step within it (:func:`by_counter`). A measurement must not be
-cut: a prefill more or less would fall out of it. How its two ends are filled says
+board, a window is therefore cut at the first and the last step within it (:func:`by_counter`). A measurement must not
+be cut: a prefill more or less would fall out of it. How its two ends are filled says
 :mod:`pytest_llmperf.gpu.energy.exact_window`.
 
 Beside it stands the integral of the power readings (trapezoid, the outermost readings held to the window's ends), which
