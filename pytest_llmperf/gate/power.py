@@ -1,0 +1,111 @@
+"""What could have been seen, and what would decide what was not."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_llmperf.gate.decision import Decision, quantile, standard_error
+from pytest_llmperf.gate.noise import Noise
+from pytest_llmperf.gate.rules import Rules
+
+__all__ = ["advice", "below_noise", "minimum_detectable"]
+
+#: More launches than this are no advice.
+_MOST = 50
+
+
+def minimum_detectable(noise: Noise, rules: Rules, *, baseline: int, tolerance: float) -> float | None:
+    """The smallest relative worsening that the last look calls ``regressed`` with :attr:`Rules.power`; or ``None``.
+
+    It takes the noise as estimated, and leaves out that an earlier look may have called it already.
+
+    Args:
+        noise: Between launches.
+        rules: Of the run.
+        baseline: Launches in the baseline.
+        tolerance: Relative.
+    """
+    seen = math.log1p(tolerance) + _reach(noise, rules, rules.launches, baseline)
+    return math.expm1(seen) if seen < 50 else None
+
+
+def _reach(noise: Noise, rules: Rules, launches: int, baseline: int) -> float:
+    """How far beyond the tolerance a change has to be, on the log scale."""
+    df = _df(noise, launches, baseline)
+    last = len(rules.looks) - 1
+    return (quantile(rules.regressed_alpha(last), df) + quantile(1 - rules.power, df)) * standard_error(
+        noise.sd, launches, baseline
+    )
+
+
+def _df(noise: Noise, launches: int, baseline: int) -> float:
+    """Degrees of freedom with so many launches in the end."""
+    own = (launches - 1) + (baseline - 1)
+    pooled = noise.pooled_df if noise.source == "pooled" else 0.0
+    return max(noise.df, own + pooled)
+
+
+def below_noise(noise: Noise, rules: Rules, *, baseline: int, tolerance: float) -> str | None:
+    """That a tolerance cannot be kept even by an engine that did not change, in one sentence; or ``None``."""
+    if noise.df <= 0:
+        return None
+    needed = _passable(noise, rules, baseline)
+    if math.log1p(tolerance) >= needed:
+        return None
+    return (
+        f"The tolerance of {tolerance:.1%} is below the noise: launches differ by {noise.sd:.2%} (standard deviation), "
+        f"and with {rules.launches} of them against {baseline} an unchanged engine passes in {rules.power:.0%} of the "
+        f"cases only from {_percent(needed)} on."
+    )
+
+
+def _passable(noise: Noise, rules: Rules, baseline: int) -> float:
+    """The smallest tolerance, on the log scale, that an unchanged engine passes with the rules' power."""
+    df = _df(noise, rules.launches, baseline)
+    last = len(rules.looks) - 1
+    reach = quantile(rules.passing_alpha(last), df) + quantile(1 - rules.power, df)
+    return reach * standard_error(noise.sd, rules.launches, baseline)
+
+
+def advice(
+    decision: Decision, noise: Noise, rules: Rules, *, baseline: int, current: int, tolerance: float
+) -> str | None:
+    """What would decide an inconclusive comparison: launches, a longer baseline, or another tolerance."""
+    if noise.df <= 0:
+        return (
+            f"One launch against {'one' if baseline == 1 else baseline} says nothing of the noise: save a baseline of "
+            "5 launches (--llmperf-save), or allow more launches (--llmperf-launches)."
+        )
+    limit = math.log1p(tolerance)
+    regressing = decision.worse > limit
+    needed = _launches(decision.worse, limit, noise, rules, baseline, regressing)
+    bound = decision.lower if regressing else decision.upper
+    verdict = "regressed" if regressing else "pass"
+    ways = []
+    if needed is not None and needed > current:
+        ways.append(f"about {needed} launches (--llmperf-launches={needed})")
+    elif needed is None:
+        ways.append("a baseline of more launches")
+    if not regressing:
+        ways.append(f"a tolerance of {_percent(bound)}")
+    elif bound > 0:
+        ways.append(f"a tolerance below {_percent(bound, up=False)}")
+    return f"If the change is what it seems, {' or '.join(ways)} would make it {verdict}." if ways else None
+
+
+def _launches(worse: float, limit: float, noise: Noise, rules: Rules, baseline: int, regressing: bool) -> int | None:
+    """How many launches would decide, if the estimate stays; ``None`` when no number of them would."""
+    for launches in range(1, _MOST + 1):
+        plan = Rules.of_run(rules.gated, max(launches, rules.launches))
+        last = len(plan.looks) - 1
+        alpha = plan.regressed_alpha(last) if regressing else plan.passing_alpha(last)
+        margin = quantile(alpha, _df(noise, launches, baseline)) * standard_error(noise.sd, launches, baseline)
+        if abs(worse - limit) > margin:
+            return launches
+    return None
+
+
+def _percent(log: float, *, up: bool = True) -> str:
+    """A tolerance to write down, rounded to the safe side."""
+    tenths = math.expm1(log) * 1000
+    return f"{(math.ceil(tenths) if up else math.floor(tenths)) / 10:.1f} %"

@@ -1,0 +1,103 @@
+"""How wrong the gate may be, and how that is spread over comparisons and looks.
+
+Three errors are held, each by the union bound, which needs no assumption on how looks and metrics depend on each other:
+
+- calling something ``regressed`` although no metric of the whole run is worse than its tolerance: at most
+  :attr:`Rules.family_alpha` a run. Each of the run's comparisons gets an equal part (Bonferroni), so that every test
+  can fail as soon as it is decided;
+- calling a metric ``pass`` although it is worse than its tolerance: at most :attr:`Rules.pass_alpha` a metric. That all
+  metrics pass is an intersection of claims, and needs no correction for their number;
+- calling something ``improved`` although nothing is better by its margin: as the first.
+
+Both first errors are largest for a change exactly as large as the tolerance. An unchanged engine is far from it.
+
+A gate looks after 1, 2, 3, 4, 5, 6 and 8 launches and stops at the first look that decides. A pass may cost half of its
+error at the first look, so that a clear one costs one launch. A regression may not be called there at all while further
+launches are allowed: one launch can be an accident of that launch. Half of its error is kept for the last look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FAMILY_ALPHA", "LOOKS", "PASS_ALPHA", "POWER", "Rules"]
+
+#: Chance of any ``regressed`` in a run all of whose metrics are exactly at their tolerances, at most.
+FAMILY_ALPHA = 0.05
+#: Chance of a ``pass`` of a metric that is exactly at its tolerance, at most.
+PASS_ALPHA = 0.05
+#: With this probability the smallest detectable change is called.
+POWER = 0.80
+#: Launches after which the gate looks; afterwards every fourth.
+LOOKS = (1, 2, 3, 4, 5, 6, 8)
+_FURTHER = 4
+#: Of the error, what the first look (for a pass) and the last (for a regression) may use.
+_FIRST_PASS = 0.5
+_LAST_REGRESSED = 0.5
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one run's verdicts are drawn by.
+
+    Attributes:
+        gated: How many comparisons the run makes, counted when its tests were collected.
+        looks: After how many launches the gate looks, ascending; the last is the most that a test may take.
+        family_alpha: See the module.
+        pass_alpha: See the module.
+        power: For the smallest detectable change.
+    """
+
+    gated: int = 1
+    looks: tuple[int, ...] = (1,)
+    family_alpha: float = FAMILY_ALPHA
+    pass_alpha: float = PASS_ALPHA
+    power: float = POWER
+
+    @classmethod
+    def of_run(cls, gated: int, launches: int) -> Rules:
+        """The rules of a run with so many comparisons, whose tests may take so many launches."""
+        looks = [look for look in LOOKS if look <= launches]
+        looks += range(LOOKS[-1] + _FURTHER, launches + 1, _FURTHER)
+        if looks[-1] < launches:
+            looks.append(launches)
+        return cls(gated=max(1, gated), looks=tuple(looks))
+
+    @property
+    def launches(self) -> int:
+        """The most launches of a test."""
+        return self.looks[-1]
+
+    @property
+    def alpha(self) -> float:
+        """The error of calling one comparison ``regressed`` (or ``improved``), over all looks."""
+        return self.family_alpha / self.gated
+
+    def look(self, launches: int) -> int | None:
+        """Which look it is after so many launches, from 0; ``None`` when the gate does not look then."""
+        return self.looks.index(launches) if launches in self.looks else None
+
+    def regressed_alpha(self, look: int) -> float:
+        """The part of :attr:`alpha` that a regression may use at a look; 0 when none may be called there."""
+        last = len(self.looks) - 1
+        if last == 0:
+            return self.alpha
+        if look == 0:
+            return 0.0
+        if last == 1:
+            return self.alpha
+        return self.alpha * (_LAST_REGRESSED if look == last else (1 - _LAST_REGRESSED) / (last - 1))
+
+    def passing_alpha(self, look: int) -> float:
+        """The part of :attr:`pass_alpha` that a pass may use at a look."""
+        return self.pass_alpha * self._early(look)
+
+    def improved_alpha(self, look: int) -> float:
+        """The part of :attr:`alpha` that an improvement may use at a look: it is found when a pass is."""
+        return self.alpha * self._early(look)
+
+    def _early(self, look: int) -> float:
+        further = len(self.looks) - 1
+        if further == 0:
+            return 1.0
+        return _FIRST_PASS if look == 0 else (1 - _FIRST_PASS) / further
