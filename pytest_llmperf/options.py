@@ -38,8 +38,10 @@ DEFAULT_TOLERANCE: Mapping[str, float] = {"ttft": 0.50, "tpot": 0.05, "tpj": 0.0
 #: For any other metric that a marker gates.
 OTHER_TOLERANCE = 0.05
 
+#: Engine launches of a test: to save it, to gate it (at most; a clear pass takes one), and to measure it only.
 SAVE_LAUNCHES = 5
-GATE_LAUNCHES = 1
+GATE_LAUNCHES = 8
+MEASURE_LAUNCHES = 1
 REPEATS = 3
 
 MARKER = (
@@ -105,7 +107,13 @@ def add_options(parser: pytest.Parser) -> None:
         default=None,
         help="a Hugging Face id, a folder with a config.json, or a shipped shape (mistral-7b, tiny-llama)",
     )
-    group.addoption("--llmperf-launches", metavar="N", type=int, default=None, help="engine launches per test")
+    group.addoption(
+        "--llmperf-launches",
+        metavar="N",
+        type=int,
+        default=None,
+        help=f"engine launches per test: {SAVE_LAUNCHES} to save; to gate at most {GATE_LAUNCHES}, until it is decided",
+    )
     group.addoption("--llmperf-repeats", metavar="N", type=int, default=REPEATS, help=f"repeats per launch ({REPEATS})")
     group.addoption("--llmperf-baselines", metavar="DIR", default=None, help="baselines (baselines/ under the rootdir)")
     group.addoption("--llmperf-report", metavar="DIR", default=None, help="reports (reports/<run id>/)")
@@ -130,7 +138,8 @@ class SessionOptions:
         gpu_memory_clock_mhz: ``--gpu-memory-clock``.
         gpu_clock_mode: ``--gpu-clock-mode``.
         save: Whether to store baselines instead of gating.
-        launches: Engine launches per test.
+        launches: Engine launches per test; the most of them when it is gated.
+        measure_launches: Those of a test that only measures.
         repeats: Repeats per launch.
         baselines: The folder of the baselines.
         report: The folder of the report, or ``None`` for ``reports/<run id>/``.
@@ -149,6 +158,7 @@ class SessionOptions:
     gpu_clock_mode: str
     save: bool
     launches: int
+    measure_launches: int
     repeats: int
     baselines: Path
     report: Path | None
@@ -191,6 +201,7 @@ class SessionOptions:
             gpu_clock_mode=config.getoption("--gpu-clock-mode"),
             save=save,
             launches=launches or (SAVE_LAUNCHES if save else GATE_LAUNCHES),
+            measure_launches=launches or MEASURE_LAUNCHES,
             repeats=repeats,
             baselines=(invoked_in if from_command_line else config.rootpath) / baselines,
             report=None if report is None else invoked_in / report,

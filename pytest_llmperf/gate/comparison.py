@@ -114,8 +114,9 @@ def compare(
             reason = f"the {whose} holds {unusable}"
             return Comparison(metric, "invalid", tolerance, reason=reason, against=against)
     rules = rules or Rules(looks=(len(current.launches),))
+    seen = current.launches[: rules.seen(len(current.launches))]
     return _decided(
-        metric, baseline.launches, current.launches, better, tolerance, rules,
+        metric, baseline.launches, seen, better, tolerance, rules,
         lambda before, after: (pool or NoisePool()).of(test, before, after), against,
     )  # fmt: skip
 
@@ -124,13 +125,15 @@ def again(verdict: Mapping[str, Any], rules: Mapping[str, Any], metric: Mapping[
     """Draw a recorded verdict again, from nothing but what results.json holds.
 
     Args:
-        verdict: One of a test's ``verdicts``, which was decided (it holds the noise).
+        verdict: One of a test's ``verdicts`` for which launches were compared (its ``looks`` are no ``None``).
         rules: The run's ``gate``.
         metric: The test's metric of that name.
     """
     recorded = verdict["noise"]
 
     def noise(before: Sequence[float], after: Sequence[float]) -> Noise:
+        if recorded is None:
+            return Noise.judged((before, after))
         return Noise.judged((before, after), recorded["pooled_sd"], recorded["pooled_df"], recorded["tests"])
 
     return _decided(
@@ -156,9 +159,7 @@ def _decided(
     against: str,
 ) -> Comparison:
     before, after = logs(baseline), logs(current)
-    look = rules.look(len(after))
-    if look is None:
-        raise ValueError(f"the gate does not look after {len(after)} launches but after {rules.looks}")
+    look = rules.looks.index(len(after))
     noise = noise_of(before, after)
     decision = decide(before, after, better=better, tolerance=tolerance, noise=noise, rules=rules, look=look)
     sign = 1 if better == "lower" else -1
@@ -190,7 +191,7 @@ def _decided(
         against=against,
         launches=len(after),
         advice=told,
-        noise=noise,
+        noise=None if noise.df <= 0 else noise,
         prediction=len(after) == 1 and len(before) > 1,
     )
 

@@ -118,6 +118,7 @@ class NoisePool:
     def __init__(self, series: Sequence[Series] = ()) -> None:
         known = [one for one in series if len(one.logs) > 1 and all(map(math.isfinite, one.logs))]
         self._series = {one.test: one for one in known}
+        self._fits: dict[str, tuple[float | None, float, int]] = {}
         self._correlation = _mean_squared_correlation(list(self._series.values()))
 
     def of(self, test: str, baseline: Sequence[float], current: Sequence[float]) -> Noise:
@@ -128,9 +129,11 @@ class NoisePool:
             baseline: Logarithms of the baseline's launches.
             current: Those of the run's.
         """
-        others = [one for name, one in self._series.items() if name != test]
-        sd, df = _fit(others, self._correlation)
-        return Noise.judged((baseline, current), sd, df, len(others))
+        if test not in self._fits:
+            others = [one for name, one in self._series.items() if name != test]
+            self._fits[test] = (*_fit(others, self._correlation), len(others))
+        sd, df, tests = self._fits[test]
+        return Noise.judged((baseline, current), sd, df, tests)
 
 
 def _fit(series: Sequence[Series], correlation: float) -> tuple[float | None, float]:

@@ -73,9 +73,9 @@ class Rules:
         """The error of calling one comparison ``regressed`` (or ``improved``), over all looks."""
         return self.family_alpha / self.gated
 
-    def look(self, launches: int) -> int | None:
-        """Which look it is after so many launches, from 0; ``None`` when the gate does not look then."""
-        return self.looks.index(launches) if launches in self.looks else None
+    def seen(self, launches: int) -> int:
+        """How many of so many launches the gate has looked at: it may be between two looks, or past the last."""
+        return max(look for look in self.looks if look <= launches)
 
     def regressed_alpha(self, look: int) -> float:
         """The part of :attr:`alpha` that a regression may use at a look; 0 when none may be called there."""

@@ -15,7 +15,7 @@ from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.measurement import Measurement, PhaseMeasurement, RateMeasurement
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
-from pytest_llmperf.plugin.session import LlmperfSession, TestState
+from pytest_llmperf.plugin.session import Enough, LlmperfSession, TestState
 from pytest_llmperf.recording import record_of
 from pytest_llmperf.report.terminal import failure_paragraph
 from pytest_llmperf.runner import RatePlan
@@ -132,9 +132,9 @@ class Llmperf:
             if failed := record["requests"]["failed"]:
                 why = f"{failed} requests failed, and no baseline is stored from such a run"
                 self._fail_with(record, f"{why}; the first with: {record['requests']['first_error']}")
-            self._session.gatekeeper.stage(self._state, measurement, summaries)
+            self._session.shelf.stage(self._state, measurement, summaries)
             return run
-        comparisons, differing = self._session.gatekeeper.gate(self._state, measurement, summaries)
+        comparisons, differing = self._session.judge.gate(self._state, measurement, summaries)
         record = record_of(measurement, summaries, comparisons, incomparable=differing)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):
@@ -149,7 +149,12 @@ class Llmperf:
             WorkloadError: the model cannot serve the workload, or the name was used twice.
             EngineError: the engine did not start, or died.
         """
-        measurement, summaries = self._measure(workload, name)
+        launches = self._session.options.measure_launches
+
+        def enough(measurement: Measurement, _: Mapping[str, Summary]) -> bool:
+            return len(measurement.launches) >= launches
+
+        measurement, summaries = self._measured(workload, name, enough)
         record = record_of(measurement, summaries, None)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid:
@@ -167,6 +172,23 @@ class Llmperf:
     def _measure(
         self, workload: Workload, name: str | None, kind: Callable[[str, Workload], Measurement] = Measurement
     ) -> tuple[Measurement, dict[str, Summary]]:
+        """Measure what is to be saved or gated."""
+        session = self._session
+
+        def enough(measurement: Measurement, summaries: Mapping[str, Summary]) -> bool:
+            if len(measurement.launches) >= session.options.launches:
+                return True
+            return not session.options.save and session.judge.decided(self._state, measurement, summaries)
+
+        return self._measured(workload, name, enough, kind)
+
+    def _measured(
+        self,
+        workload: Workload,
+        name: str | None,
+        enough: Enough,
+        kind: Callable[[str, Workload], Measurement] = Measurement,
+    ) -> tuple[Measurement, dict[str, Summary]]:
         if not isinstance(workload, Workload):
             raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
         test = self._item.nodeid if name is None else f"{self._item.nodeid}#{name}"
@@ -180,7 +202,7 @@ class Llmperf:
                 "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
             )
         self._named.add(test)
-        return self._session.measure(self._item, self._state, kind(test, workload))
+        return self._session.measure(self._item, self._state, kind(test, workload), enough=enough)
 
     def _finish(
         self, measurement: Measurement, summaries: Mapping[str, Summary], record: dict[str, Any]

@@ -18,10 +18,10 @@ class Progress:
 
     Args:
         config: For the terminal reporter and the capture manager.
-        launches: Engine launches per test, for the time left.
+        launches: Engine launches per test, for the time left; ``None`` when a test takes as many as its verdict needs.
     """
 
-    def __init__(self, config: pytest.Config, launches: int) -> None:
+    def __init__(self, config: pytest.Config, launches: int | None) -> None:
         # The capture manager is absent with -p no:capture, the reporter with -p no:terminal.
         self._reporter: Any = config.pluginmanager.getplugin("terminalreporter")
         self._capture: Any = config.pluginmanager.getplugin("capturemanager") or _NoCapture()
@@ -29,19 +29,24 @@ class Progress:
         self._launches = launches
         self._durations: list[float] = []
         self._tests = 0
+        self._round = 0
+        self._done = 0
         self._began = time.monotonic()
         self._visible = False
 
     def expect(self, tests: int) -> None:
         """Say how many tests there are."""
-        self._tests = tests
+        self._tests = self._round = tests
 
-    def launch(self, number: int) -> None:
-        """Another launch begins: one line where there is no terminal to rewrite a line on."""
+    def launch(self, number: int, tests: int) -> None:
+        """Another launch of so many tests begins: one line where there is no terminal to rewrite a line on."""
+        self._round, self._done = tests, 0
         if self._reporter is not None and not self._shown and self._reporter.verbosity >= 0:
             with self._capture.global_and_fixture_disabled():
                 self._reporter.ensure_newline()
-                self._reporter.write_line(f"llmperf: launch {number} of {self._launches}")
+                of = "" if self._launches is None else f" of {self._launches}"
+                undecided = f", for {tests} undecided test{'s' if tests > 1 else ''}" if self._launches is None else ""
+                self._reporter.write_line(f"llmperf: launch {number}{of}{undecided}")
 
     def begin(self) -> None:
         """A test's launch begins."""
@@ -50,6 +55,7 @@ class Progress:
     def done(self) -> None:
         """A test's launch is over: one more to judge the time left by."""
         self._durations.append(time.monotonic() - self._began)
+        self._done += 1
 
     def show(self, text: str) -> None:
         """Replace the line."""
@@ -85,7 +91,9 @@ class Progress:
     def _left(self) -> str | None:
         if not self._durations:
             return None
-        units = max(0, self._tests * self._launches - len(self._durations))
+        # How many rounds follow is not known before the verdicts: then it is the time left of this one.
+        units = self._round - self._done if self._launches is None else self._tests * self._launches - len(self._durations)
+        units = max(0, units)
         seconds = round(statistics.mean(self._durations) * units)
         return f"{seconds // 60}:{seconds % 60:02d}" if seconds else None
 

@@ -52,7 +52,7 @@ def run_again(session: LlmperfSession, pytest_session: pytest.Session) -> None:
         batch = session.undecided[:]
         session.undecided.clear()
         session.pool.next_launch()
-        session.progress.launch(session.pool.launch + 1)
+        session.progress.launch(session.pool.launch + 1, len(batch))
         for item, following in zip(batch, [*batch[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if pytest_session.shouldfail:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
+from pytest_llmperf.gate import Comparison
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sampling.file import dump_samples
 from pytest_llmperf.gpu.sampling.watch import Watch
@@ -25,8 +26,9 @@ from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerance_for_all, tolerances
-from pytest_llmperf.plugin.baselining import Gatekeeper
+from pytest_llmperf.plugin.baselining import Shelf
 from pytest_llmperf.plugin.fixtures import uses_llmperf
+from pytest_llmperf.plugin.gating import Judge
 from pytest_llmperf.plugin.instruments import Instruments
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
@@ -40,7 +42,9 @@ from pytest_llmperf.workload import Workload
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.recorder import Recorder
 
-__all__ = ["LlmperfSession", "TestState"]
+__all__ = ["Enough", "LlmperfSession", "TestState"]
+
+Enough = Callable[[Measurement, Mapping[str, Summary]], bool]
 
 
 @dataclass
@@ -55,6 +59,8 @@ class TestState:
         measurements: By id of the measurement.
         records: Those that are final, in the order in which they were made.
         failures: Why it has to fail, by id of the measurement.
+        decided: Verdicts that further launches do not change, by measurement, metric and what it was compared with.
+        finished: Measurements that need no further launch.
         staged: Baselines to store if the test passes.
         failed: Whether any part of the test failed in the last run of its body.
         wants_launch: Whether the last run of its body ended in need of another launch.
@@ -69,6 +75,8 @@ class TestState:
     measurements: dict[str, Measurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    decided: dict[tuple[str, str, str], Comparison] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
     staged: list[tuple[Path, baselines.Baseline]] = field(default_factory=list)
     failed: bool = False
     wants_launch: bool = False
@@ -94,7 +102,7 @@ class LlmperfSession:
                 recorder.note(gpus=environment(self.boards, None)["gpus"])
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()
-        self.progress = Progress(config, self.options.launches)
+        self.progress = Progress(config, self.options.launches if self.options.save else None)
         self._site = Site(
             boards=tuple(board.name for board in self.boards),
             connect_timeout=self.options.connect_timeout,
@@ -106,7 +114,8 @@ class LlmperfSession:
         self._peaks: list[peaks.DevicePeaks] | None = None
         self.instruments = Instruments(config.stash[BOARDS], self.choice, recorder, self.progress.show)
         config.stash[BOARDS].before_hold = self._before_hold
-        self.gatekeeper = Gatekeeper(self.options, self.boards, recorder)
+        self.shelf = Shelf(self.options, self.boards, recorder)
+        self.judge = Judge(self.options, self.shelf)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
     def arrange(self, items: list[pytest.Item]) -> None:
@@ -132,15 +141,17 @@ class LlmperfSession:
         ours.sort(key=lambda item: (first[item.stash[STATE].spec.key], first[_engine_and_clock(item)]))
         for place, item in zip(places, ours, strict=True):
             items[place] = item
+        self.judge.expect([(item.nodeid, item.stash[STATE].tolerances) for item in ours])
         self.progress.expect(len(ours))
 
     def header(self) -> list[str]:
         """One line: which engine, which model, and why."""
         models = sorted({item.stash[STATE].spec.model.name or "the model it serves" for item in self._items()})
-        what = "saving baselines" if self.options.save else "gating"
+        launches = f"{self.options.launches} launch{'es' if self.options.launches > 1 else ''}"
+        what = f"saving baselines of {launches}" if self.options.save else f"gating with at most {launches}"
         return [
             f"llmperf: {self.choice.name} on {', '.join(models)} ({self.choice.reason}); {what}, "
-            f"{self.options.launches} launch(es) of {self.options.repeats} repeats"
+            f"{self.options.repeats} repeat{'s' if self.options.repeats > 1 else ''} each"
         ]
 
     def _items(self) -> list[pytest.Item]:
@@ -192,7 +203,7 @@ class LlmperfSession:
         return choice.platform != "sim"
 
     def measure(
-        self, item: pytest.Item, state: TestState, wanted: Measurement
+        self, item: pytest.Item, state: TestState, wanted: Measurement, *, enough: Enough
     ) -> tuple[Measurement, dict[str, Summary]]:
         """Measure one launch, unless enough are there; return when the verdict can be drawn.
 
@@ -200,6 +211,7 @@ class LlmperfSession:
             item: The test.
             state: What is known of it.
             wanted: An empty measurement of what it asks for.
+            enough: Whether a measurement with these metrics needs no further launch.
 
         Raises:
             MoreLaunches: another launch is needed first.
@@ -209,7 +221,7 @@ class LlmperfSession:
         if measurement.workload != wanted.workload or measurement.digest != wanted.digest:
             # The body of a test runs once a launch and has to ask for the same work each time.
             raise OptionError(f"{test} asked for another workload than in its launch before.")
-        if not self._enough(measurement):
+        if test not in state.finished:
             self._check_clock(item)
             self.progress.begin()
             running = self.engine(item)
@@ -217,7 +229,7 @@ class LlmperfSession:
             def launch_of(
                 workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
             ) -> Launch:
-                what = f"{item.name}: launch {len(measurement.launches) + 1}/{self.options.launches} {doing}".rstrip()
+                what = f"{item.name}: launch {len(measurement.launches) + 1} {doing}".rstrip()
 
                 def measure(watch: Watch | None, fill_s: float) -> Launch:
                     return measure_launch(
@@ -243,7 +255,9 @@ class LlmperfSession:
                 if launch.samples:
                     self.recorder.write_samples(name, [dump_samples(one, launch.index) for one in launch.samples])
         summaries = measurement.summaries()
-        if not self._enough(measurement):
+        if test not in state.finished and (measurement.invalid is not None or enough(measurement, summaries)):
+            state.finished.add(test)
+        if test not in state.finished:
             self.recorder.journal(record_of(measurement, summaries, None))
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
@@ -261,11 +275,6 @@ class LlmperfSession:
                 f"The parameter gpu_clock of {item.nodeid} is {wanted!r}, and the boards are not held at it.",
                 remedy='Give it to the fixture: parametrize("gpu_clock", ..., indirect=True).',
             )
-
-    def _enough(self, measurement: Measurement) -> bool:
-        return len(measurement.launches) >= self.options.launches or (
-            bool(measurement.launches) and measurement.invalid is not None
-        )
 
     def keep(self, state: TestState, record: dict[str, Any]) -> None:
         """Take a record that will not change any more, but for the test's outcome."""
@@ -294,7 +303,7 @@ class LlmperfSession:
             _fail(call, "\n".join(failures))
         if call is not None and not state.failed and all(r.passed and not hasattr(r, "wasxfail") for r in reports):
             try:
-                self.gatekeeper.store(state)
+                self.shelf.store(state)
             except BaselineError as error:
                 _fail(call, str(error))
         worst = next((r for r in reports if r.failed), call)

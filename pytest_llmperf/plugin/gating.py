@@ -1,0 +1,222 @@
+"""The verdicts of a session: which comparisons there are, with what noise, and when a test is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pytest_llmperf import baselines
+from pytest_llmperf.baselines import Baseline, Identity
+from pytest_llmperf.engines import EngineInfo
+from pytest_llmperf.gate import Comparison, NoisePool, Rules, Series, compare, logs
+from pytest_llmperf.measurement import Measurement
+from pytest_llmperf.metrics import REGISTRY, Summary
+from pytest_llmperf.options import SessionOptions, budgets
+
+if TYPE_CHECKING:
+    from pytest_llmperf.plugin.baselining import Shelf
+    from pytest_llmperf.plugin.session import TestState
+
+__all__ = ["Judge", "comparisons"]
+
+_NO_BOARD = "advisory: the baseline holds the energy of no board (store this one's with --llmperf-save)"
+#: Kinds of engines that are reached through an API.
+_OVER_HTTP = ("openai", "serve")
+#: With one of these a test fails whatever its other metrics are: they are not measured on.
+_HOPELESS = frozenset({"invalid", "regressed", "incomparable", "no-baseline"})
+
+
+class Judge:
+    """Gates the measurements of one session.
+
+    Args:
+        options: Of the session.
+        shelf: Its stored baselines.
+    """
+
+    def __init__(self, options: SessionOptions, shelf: Shelf) -> None:
+        self._options = options
+        self._shelf = shelf
+        self._tests: Sequence[tuple[str, Mapping[str, float]]] = ()
+        self._pools: dict[tuple[Identity, str | None, str], NoisePool] = {}
+
+    def expect(self, tests: Sequence[tuple[str, Mapping[str, float]]]) -> None:
+        """Take note of the tests among which the session's error is shared.
+
+        Args:
+            tests: The ids of the collected ones, with the tolerances of their gated metrics.
+        """
+        self._tests = tests
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What the verdicts of this session are drawn by."""
+        stored = [found for _, found in baselines.read_all(self._options.baselines) if isinstance(found, Baseline)]
+        return Rules.of_run(comparisons(self._tests, stored), self._options.launches)
+
+    def decided(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> bool:
+        """Whether no further launch would change the test's verdict.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        if len(measurement.launches) not in self.rules.looks:
+            return False
+        verdicts, _ = self.gate(state, measurement, summaries)
+        return all(one.decided for one in verdicts) or any(one.verdict in _HOPELESS for one in verdicts)
+
+    def gate(
+        self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
+    ) -> tuple[list[Comparison], list[str]]:
+        """The verdicts on a test's gated metrics, and in what the baseline differs, as sentences.
+
+        A verdict that was reached at an earlier look stays as it was.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        identity = self._shelf.identity(measurement)
+        path, baseline, differing = self._shelf.find(identity, measurement.test)
+        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
+        if measurement.peaks is not None and "mbu" not in state.asked_for:
+            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
+            gated.pop("mbu", None)
+        stored = {} if baseline is None else baseline.summaries(measurement.boards)
+        anchored = {} if baseline is None or differing else baseline.anchor_summaries(measurement.boards)
+        others = None if baseline is None else baseline.of_other_boards(measurement.boards)
+        absent = f"none is stored in {path}" if baseline is None else f"{path} does not hold this metric"
+        incomparable = f"{path} was measured on something else: {'; '.join(differing)}" if differing else None
+        other_slo = None
+        if baseline is not None and (before := baseline.workload.get("slo")) != dict(measurement.workload.slo):
+            other_slo = f"{path} counts goodput against other limits: {before} in the baseline"
+
+        def verdict(name: str, tolerance: float) -> Comparison:
+            current = summaries.get(name) or Summary(None, (), None, "not measured")
+            if others is not None and name in others[1] and not incomparable:
+                return _advisory(name, tolerance, *others, measurement.boards, current)
+            if _knows_no_board(name, baseline, current) and not incomparable:
+                return Comparison(name, "not-applicable", tolerance, current=current.value, reason=_NO_BOARD)
+            if why := incomparable or (other_slo if name == "goodput" else None):
+                if current.value is None:
+                    return Comparison(name, "not-applicable", tolerance, reason=current.reason)
+                return Comparison(name, "incomparable", tolerance, current=current.value, reason=why)
+            return against("baseline", name, tolerance, stored.get(name), current)
+
+        def against(which: str, name: str, tolerance: float, before: Summary | None, current: Summary) -> Comparison:
+            key = (measurement.test, name, which)
+            if key not in state.decided:
+                found = compare(
+                    name,
+                    before,
+                    current,
+                    better=REGISTRY[name].better if name in REGISTRY else "higher",
+                    tolerance=tolerance,
+                    absent=absent,
+                    rules=self.rules,
+                    pool=self._pool(identity, measurement.boards, name),
+                    test=measurement.test,
+                    against=which,
+                )
+                if not found.decided:
+                    return found
+                state.decided[key] = found
+            return state.decided[key]
+
+        verdicts = [verdict(name, tolerance) for name, tolerance in gated.items()]
+        for name, budget in budgets(self._options, gated).items():
+            current, anchor = summaries.get(name), anchored.get(name)
+            if current is not None and current.value is not None and anchor is not None and anchor.value is not None:
+                verdicts.append(against("anchor", name, budget, anchor, current))
+        return _stopped(verdicts), [*differing, *_taken_otherwise(baseline, measurement.info)]
+
+    def _pool(self, identity: Identity, boards: str | None, metric: str) -> NoisePool:
+        """What the stored baselines of the same engine know of a metric's noise."""
+        group = identity.model_copy(update={"workload": ""})
+        key = (group, boards if metric in REGISTRY and REGISTRY[metric].bound_to_board else None, metric)
+        if key not in self._pools:
+            series = []
+            for one in baselines.of_group(self._options.baselines, identity):
+                summary = one.summaries(boards).get(metric)
+                values = [] if summary is None else [v for launch in summary.launches for v in launch]
+                if summary is not None and values and min(values) > 0 and all(summary.launches):
+                    run = one.provenance.get("run")
+                    series.append(Series(one.test, run if isinstance(run, str) else None, logs(summary.launches)))
+            self._pools[key] = NoisePool(series)
+        return self._pools[key]
+
+
+def comparisons(tests: Sequence[tuple[str, Mapping[str, float]]], stored: Sequence[Baseline]) -> int:
+    """How many comparisons a run of these tests can make at most, by the baselines that there are.
+
+    A test with baselines for several machines or models is counted where most of its metrics are.
+
+    Args:
+        tests: Their ids, with the tolerances of the metrics that gate any test.
+        stored: All baselines under the root; those of named measurements belong to their test.
+    """
+    by_test: dict[str, dict[str, int]] = {}
+    tolerances = dict(tests)
+    for one in stored:
+        test = one.test if one.test in tolerances else one.test.rpartition("#")[0]
+        if test not in tolerances:
+            continue
+        group = one.identity.model_copy(update={"workload": ""}).model_dump_json()
+        gated = (*tolerances[test], "prefill_jpt", "decode_jpt")  # the latter are there in measurements of phases only
+        boards = next(iter(one.boards), None)
+        for known in (one.summaries(boards), one.anchor_summaries(boards)):
+            count = sum(1 for name in dict.fromkeys(gated) if name in known and known[name].value is not None)
+            groups = by_test.setdefault(test, {})
+            groups[group] = groups.get(group, 0) + count
+    return sum(max(groups.values()) for groups in by_test.values())
+
+
+def _stopped(verdicts: list[Comparison]) -> list[Comparison]:
+    """Say of what is open beside a verdict that fails the test anyway why nobody went on."""
+    if not any(one.verdict in _HOPELESS for one in verdicts):
+        return verdicts
+    why = "not followed up: another metric had decided the test"
+    return [one if one.decided else replace(one, reason=why, advice=None) for one in verdicts]
+
+
+def _taken_otherwise(baseline: Baseline | None, info: EngineInfo) -> list[str]:
+    """What is comparable and yet concerns more than the engine: another way to it, or other requests."""
+    if baseline is None:
+        return []
+    before, now = baseline.provenance.get("engine"), info.kind
+    over_http = before in _OVER_HTTP
+    if isinstance(before, str) and not info.simulated and over_http != (now in _OVER_HTTP):
+        return [
+            f"The baseline was measured {'over HTTP' if over_http else 'in process'} ({before}), this run "
+            f"{'in process' if over_http else 'over HTTP'} ({now}): the difference includes the API."
+        ]
+    asked, asking = baseline.provenance.get("request"), info.args.get("request")
+    if isinstance(asked, str) and isinstance(asking, str) and asked != asking:
+        return [f"The baseline's requests were {asked}, this run's {asking}: the difference includes theirs."]
+    return []
+
+
+def _knows_no_board(name: str, baseline: Baseline | None, current: Summary) -> bool:
+    """Whether a baseline was stored where no board could be read, and says nothing of this figure of a board."""
+    if baseline is None or baseline.boards or current.value is None or not REGISTRY[name].bound_to_board:
+        return False
+    stored = baseline.metrics.get(name)
+    return stored is None or stored.value is None
+
+
+def _advisory(
+    name: str, tolerance: float, others: str, stored: Mapping[str, Summary], boards: str | None, current: Summary
+) -> Comparison:
+    """What a metric that compares on the same boards only says on other ones: it gates nothing, and is shown."""
+    before = stored[name]
+    if current.value is None or before.value is None:
+        return compare(name, before, current, better=REGISTRY[name].better, tolerance=tolerance)
+    why = (
+        f"advisory: the baseline holds the energy of {others} and not of {boards}, and boards of one product differ "
+        "by 10 % (store this board's beside it with --llmperf-save)"
+    )
+    change = current.value / before.value - 1 if before.value > 0 else None
+    return Comparison(
+        name, "not-applicable", tolerance, before.value, current.value, change, before.launches, reason=why
+    )
