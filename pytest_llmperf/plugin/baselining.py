@@ -124,7 +124,6 @@ class Gatekeeper:
             bound = {name: records.pop(name) for name in list(records) if REGISTRY[name].bound_to_board}
             boards[measurement.boards] = baselines.BoardRecord(saved_at=now, metrics=bound)
         baseline = baselines.Baseline(
-            schema_version=1,
             test=measurement.test,
             saved_at=now,
             identity=identity,
@@ -152,7 +151,7 @@ class Gatekeeper:
             before = None
             with suppress(BaselineError):  # unusable: it is replaced
                 before = baselines.load(path)
-            baselines.store(path, baselines.keeping_boards(before, baseline))
+            baselines.store(path, baselines.keeping_anchor(before, baselines.keeping_boards(before, baseline)))
         self.recorder.saved += len(state.staged)
         state.staged.clear()
 
