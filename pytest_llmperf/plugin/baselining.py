@@ -74,7 +74,6 @@ class Shelf:
             bound = {name: records.pop(name) for name in list(records) if REGISTRY[name].bound_to_board}
             boards[measurement.boards] = baselines.BoardRecord(saved_at=now, metrics=bound)
         baseline = baselines.Baseline(
-            schema_version=1,
             test=measurement.test,
             saved_at=now,
             identity=identity,
@@ -102,7 +101,7 @@ class Shelf:
             before = None
             with suppress(BaselineError):  # unusable: it is replaced
                 before = baselines.load(path)
-            baselines.store(path, baselines.keeping_boards(before, baseline))
+            baselines.store(path, baselines.keeping_anchor(before, baselines.keeping_boards(before, baseline)))
         self.recorder.saved += len(state.staged)
         state.staged.clear()
 
