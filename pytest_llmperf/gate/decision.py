@@ -4,10 +4,10 @@ With b and c the logarithms of the launch medians, signed so that more is worse,
 
     d = mean(c) - mean(b),   se = s sqrt(1/n_c + 1/n_b),   limit = log(1 + tolerance)
 
-where s is the noise between launches. ``regressed``: the lower bound of d passes the limit. ``pass``: the upper bound lies
-below it; that nothing became worse is shown, not assumed. ``improved``: a pass whose upper bound, at the error of an
-improvement, lies below -limit. Else ``inconclusive``. With one launch now the interval is the prediction interval of a
-single launch.
+where s is the noise between launches. ``regressed``: the lower bound of d passes the limit. ``pass``: the upper bound
+lies below it; that nothing became worse is shown, not assumed. ``improved``: a pass whose upper bound, at the error of
+an improvement, lies below -limit. Else ``inconclusive``. With one launch now the interval is the prediction interval of
+a single launch.
 """
 
 from __future__ import annotations

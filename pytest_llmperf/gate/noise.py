@@ -3,12 +3,13 @@
 The replicate is the launch. Requests and repeats of one launch share its memory layout, its clocks and its neighbours:
 they agree better with each other than with the next launch, and however many there are they say nothing of it.
 
-Of one test there are few launches, and their variance alone is nearly unknown: with three launches in the baseline and
-one now, the half-width of an interval at the levels in use is 9 standard deviations and more. So what the other tests of
-the suite know of the same metric on the same engine is pooled: each test's variance is taken for a draw from a scaled
-inverse chi-squared distribution, whose scale (the pooled variance) and degrees of freedom (how alike the tests are) are
-fitted to the other tests by the moments of the logarithms of their variances [1]. The test's own variance and the pooled
-one are then weighted by their degrees of freedom. A test that is clearly noisier than the others uses its own alone.
+Of one test there are few launches, and their variance alone is nearly unknown: with three launches in the baseline
+and one now, an interval at the levels in use is 9 standard deviations wide to either side, and more. So what the other
+tests of the suite know of the same metric on the same engine is pooled: each test's variance is taken for a draw from a
+scaled inverse chi-squared distribution, whose scale (the pooled variance) and degrees of freedom (how alike the tests
+are) are fitted to the other tests by the moments of the logarithms of their variances [1]. The test's own variance and
+the pooled one are then weighted by their degrees of freedom. A test that is clearly noisier than the others uses its
+own alone.
 
 Tests that were measured on the same engine starts share more than a distribution: what a start does to one of them it
 may do to all, and then ten tests know no more of it than one. So the pool is never credited with more than

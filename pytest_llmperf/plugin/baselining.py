@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shelf"]
 
+
 class Shelf:
     """Finds the stored baseline of a measurement, and stores new ones.
 
@@ -104,4 +105,3 @@ class Shelf:
             baselines.store(path, baselines.keeping_anchor(before, baselines.keeping_boards(before, baseline)))
         self.recorder.saved += len(state.staged)
         state.staged.clear()
-
