@@ -92,11 +92,10 @@ class Progress:
         if not self._durations:
             return None
         # How many rounds follow is not known before the verdicts: then it is the time left of this one.
-        units = (
-            self._round - self._done if self._launches is None else self._tests * self._launches - len(self._durations)
-        )
-        units = max(0, units)
-        seconds = round(statistics.mean(self._durations) * units)
+        units = self._round - self._done
+        if self._launches is not None:
+            units = self._tests * self._launches - len(self._durations)
+        seconds = round(statistics.mean(self._durations) * max(0, units))
         return f"{seconds // 60}:{seconds % 60:02d}" if seconds else None
 
 
