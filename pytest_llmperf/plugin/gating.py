@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from pytest_llmperf.options import SessionOptions, budgets
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.baselining import Shelf
+    from pytest_llmperf.plugin.recorder import Recorder
     from pytest_llmperf.plugin.session import TestState
 
 __all__ = ["Judge", "comparisons"]
@@ -34,11 +35,13 @@ class Judge:
     Args:
         options: Of the session.
         shelf: Its stored baselines.
+        recorder: Keeps what the verdicts are drawn by.
     """
 
-    def __init__(self, options: SessionOptions, shelf: Shelf) -> None:
+    def __init__(self, options: SessionOptions, shelf: Shelf, recorder: Recorder) -> None:
         self._options = options
         self._shelf = shelf
+        self._recorder = recorder
         self._tests: Sequence[tuple[str, Mapping[str, float]]] = ()
         self._pools: dict[tuple[Identity, str | None, str], NoisePool] = {}
 
@@ -54,7 +57,9 @@ class Judge:
     def rules(self) -> Rules:
         """What the verdicts of this session are drawn by."""
         stored = [found for _, found in baselines.read_all(self._options.baselines) if isinstance(found, Baseline)]
-        return Rules.of_run(comparisons(self._tests, stored), self._options.launches)
+        rules = Rules.of_run(comparisons(self._tests, stored), self._options.launches)
+        self._recorder.note_gate(**asdict(rules), launches=rules.launches)
+        return rules
 
     def decided(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> bool:
         """Whether no further launch would change the test's verdict.

@@ -123,6 +123,10 @@ class Recorder:
         self._found.update(printable(found))
         self.journal({"environment": found})
 
+    def note_gate(self, **rules: Any) -> None:
+        """Keep what the verdicts of this run are drawn by, for the record's ``gate``."""
+        self.journal({"gate": rules})
+
     def journal(self, record: dict[str, Any]) -> None:
         """Keep a record, final or not, against the death of this process."""
         record = printable(record)
@@ -209,7 +213,7 @@ class Recorder:
 
         journals = read_journals(self.folder)
         self._found = journals.found
-        self._results = assemble(self._head(), self._records, journals.tests)
+        self._results = assemble({**self._head(), "gate": journals.gate}, self._records, journals.tests)
         try:
             write_report(self._results, self.folder)
         except ResultsError as error:

@@ -115,7 +115,7 @@ class LlmperfSession:
         self.instruments = Instruments(config.stash[BOARDS], self.choice, recorder, self.progress.show)
         config.stash[BOARDS].before_hold = self._before_hold
         self.shelf = Shelf(self.options, self.boards, recorder)
-        self.judge = Judge(self.options, self.shelf)
+        self.judge = Judge(self.options, self.shelf, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
 
     def arrange(self, items: list[pytest.Item]) -> None:

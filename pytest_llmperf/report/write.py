@@ -46,7 +46,8 @@ def load_run(folder: Path) -> Results:
     head = journals.head
     if head is None:
         raise ResultsError(f"{folder} holds neither results.json nor a journal.", remedy="Give a run's report folder.")
-    return assemble({**head, "environment": {**head["environment"], **journals.found}}, [], journals.tests)
+    head = {**head, "gate": journals.gate, "environment": {**head["environment"], **journals.found}}
+    return assemble(head, [], journals.tests)
 
 
 @dataclass
@@ -55,11 +56,13 @@ class Journals:
 
     Attributes:
         head: The run, its environment and the metrics' definitions; ``None`` without a journal.
+        gate: What its verdicts were drawn by; ``None`` when nothing was gated.
         found: What was found out about the machine while it ran, of all processes together.
         tests: The last record of each test, by its id.
     """
 
     head: dict[str, Any] | None = None
+    gate: dict[str, Any] | None = None
     found: dict[str, Any] = field(default_factory=dict)
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -80,6 +83,8 @@ def read_journals(folder: Path) -> Journals:
                 read.head = record
             elif isinstance(record.get("nodeid"), str):
                 read.tests[record["nodeid"]] = record
+            elif isinstance(record.get("gate"), dict):
+                read.gate = record["gate"]
             elif isinstance(record.get("environment"), dict):
                 found |= record["environment"]  # a process's later word on something replaces its former one
         read.found = _merged(read.found, found)
