@@ -136,6 +136,7 @@ class Llmperf:
             return run
         comparisons, differing = self._session.judge.gate(self._state, measurement, summaries)
         record = record_of(measurement, summaries, comparisons, incomparable=differing)
+        record["advisory"] = self._session.judge.advisory(self._state, measurement, summaries)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):
             self._fail(record)

@@ -136,6 +136,29 @@ class Judge:
                 verdicts.append(against("anchor", name, budget, anchor, current))
         return _stopped(verdicts), [*differing, *_taken_otherwise(baseline, measurement.info)]
 
+    def advisory(
+        self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
+    ) -> list[dict[str, float | str]]:
+        """How the metrics that gate nothing changed since the baseline, for the record.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        _, baseline, differing = self._shelf.find(self._shelf.identity(measurement), measurement.test)
+        if baseline is None or differing:
+            return []
+        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
+        pairs = [
+            (name, before.value, now.value)
+            for name, before in baseline.summaries(measurement.boards).items()
+            if name not in gated and (now := summaries.get(name)) is not None
+        ]
+        return [
+            {"metric": name, "baseline": before, "current": now, "change": now / before - 1}
+            for name, before, now in pairs
+            if before and now is not None
+        ]
+
     def _pool(self, identity: Identity, boards: str | None, metric: str) -> NoisePool:
         """What the stored baselines of the same engine know of a metric's noise."""
         group = identity.model_copy(update={"workload": ""})

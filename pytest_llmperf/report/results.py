@@ -227,6 +227,15 @@ class VerdictRecord(_Model):
     )
 
 
+class AdvisoryRecord(_Model):
+    """How a metric that gates nothing changed since the baseline."""
+
+    metric: str
+    baseline: Number
+    current: Number
+    change: Number = Field(description="current / baseline - 1; of medians, and noise is not told from it")
+
+
 class Requests(_Model):
     """What happened to the requests of all measured repeats."""
 
@@ -378,6 +387,7 @@ class TestRecord(_Model):
     energy: list[EnergyRecord] = Field(default=[], description="launch by launch; empty when no board was read")
     metrics: dict[str, MetricValue]
     verdicts: list[VerdictRecord]
+    advisory: list[AdvisoryRecord] = []
     requests: Requests | None
     client_overhead: Overhead | None
     search: Search | None = None
