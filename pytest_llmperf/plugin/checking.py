@@ -126,6 +126,7 @@ class Llmperf:
     def _judged(self, measurement: Measurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:
             record = record_of(measurement, summaries, None)
+            record["tolerances"] = self._session.judge.gated(self._state, measurement)
             run = self._finish(measurement, summaries, record)
             if measurement.invalid:
                 self._fail(record)
@@ -136,6 +137,7 @@ class Llmperf:
             return run
         comparisons, differing = self._session.judge.gate(self._state, measurement, summaries)
         record = record_of(measurement, summaries, comparisons, incomparable=differing)
+        record["tolerances"] = self._session.judge.gated(self._state, measurement)
         record["advisory"] = self._session.judge.advisory(self._state, measurement, summaries)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):
