@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +63,7 @@ def compare(
     names: Sequence[str] = (),
 ) -> Iterator[tuple[Scenario, Tallies]]:
     """All scenarios, one after the other."""  # fmt: skip
-    with multiprocessing.get_context("spawn").Pool(processes, os.nice, (10,)) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for number, scenario in enumerate(scenarios):
             chunks = [min(_CHUNK, runs - start) for start in range(0, runs, _CHUNK)]
             tasks = [
