@@ -70,6 +70,7 @@ def test_launches_of_which_one_is_slow_give_false_alarms_that_are_counted():
     """All five of a baseline agree to the last digit: nothing of the noise can be known from them."""
     logs = (0.0, 0.00001, -0.00001, 0.00002, -0.00002, 0.2, 0.2, 0.2)
     gated = (Gated("test", "one engine", "tpot", "lower", 0.03, logs),)
+    gated += (Gated("calm", "one engine", "tpot", "lower", 0.03, tuple(0.001 * (i % 3) for i in range(8))),)
     of = Material(("engine",), True, 8, gated, ())
     findings = calibrate(of, split(8, 5, at_most=8), at_most=8)
     assert findings.false_alarms.hits == 1  # of the one split that has the fast ones for its baseline
