@@ -171,11 +171,9 @@ def _decided(
         )
     bounds = sorted((sign * decision.lower, sign * decision.upper))
     low, high = _ratio(bounds[0]), _ratio(bounds[1])
-    told = None
-    if decision.verdict == "inconclusive":
-        told = below_noise(noise, rules, baseline=len(before), tolerance=tolerance) or advice(
-            decision, noise, rules, baseline=len(before), current=len(after), tolerance=tolerance
-        )
+    told = below_noise(noise, rules, baseline=len(before), tolerance=tolerance)
+    if told is None and decision.verdict == "inconclusive":
+        told = advice(decision, noise, rules, baseline=len(before), current=len(after), tolerance=tolerance)
     return Comparison(
         metric,
         decision.verdict,
