@@ -25,6 +25,8 @@ def minimum_detectable(noise: Noise, rules: Rules, *, baseline: int, tolerance: 
         baseline: Launches in the baseline.
         tolerance: Relative.
     """
+    if noise.df <= 0:
+        return None
     seen = math.log1p(tolerance) + _reach(noise, rules, rules.launches, baseline)
     return math.expm1(seen) if seen < 50 else None
 
@@ -84,12 +86,14 @@ def advice(
     ways = []
     if needed is not None and needed > current:
         ways.append(f"about {needed} launches (--llmperf-launches={needed})")
-    elif needed is None:
+    elif needed is None and _launches(decision.worse, limit, noise, rules, _MOST, regressing) is not None:
         ways.append("a baseline of more launches")
     if not regressing:
         ways.append(f"a tolerance of {_percent(bound)}")
     elif bound > 0:
         ways.append(f"a tolerance below {_percent(bound, up=False)}")
+    if len(ways) == 1 and needed is None:
+        return f"The change is about as large as the tolerance: {ways[0]} would make it {verdict}."
     return f"If the change is what it seems, {' or '.join(ways)} would make it {verdict}." if ways else None
 
 
