@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -193,11 +193,22 @@ class Recorder:
                 return {**environment((), None), **self._found}
         return {**self._machine, **self._found}
 
-    def provenance(self) -> dict[str, Any]:
-        """What a baseline should remember of the run that made it."""
-        run = self._run()
-        return {"commit": run["commit"], "dirty": run["dirty"], "plugin_version": run["plugin_version"],
-                "python": sys.version.split()[0]}  # fmt: skip
+    def provenance(self, uuids: Collection[str]) -> dict[str, Any]:
+        """What a baseline should remember of the run that made it, and of the boards that it was measured on.
+
+        ``run`` tells which baselines have shared the launches of an engine.
+        """
+        run, machine = self._run(), self._environment()
+        boards = [board for board in machine["gpus"] if board["uuid"] in uuids]
+        return {
+            "run": self.run_id,
+            **{name: run[name] for name in ("commit", "dirty", "plugin_version")},
+            "python": sys.version.split()[0],
+            "cpu": machine["cpu"],
+            "cuda": machine["cuda"],
+            "driver": next((board["driver"] for board in boards), None),
+            "boards": [{name: board[name] for name in ("name", "uuid", "power_limit_w")} for board in boards],
+        }
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
