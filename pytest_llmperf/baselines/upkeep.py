@@ -51,7 +51,7 @@ def _dated(what: str, saved_at: str, now: datetime, max_age_days: float) -> str 
     age = now - saved
     if age < -_CLOCKS_APART:
         return f"{what} was saved at {saved_at}, which is in the future: a clock is wrong, and its age is not known."
-    if max_age_days and age > timedelta(days=1) * max_age_days:
+    if max_age_days and age / timedelta(days=1) > max_age_days:
         return (
             f"{what} was saved {age.days} days ago (llmperf_baseline_max_age is {max_age_days:g}): machine and driver "
             "have moved on since; save it again with --llmperf-save."

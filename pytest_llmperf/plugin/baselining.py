@@ -107,13 +107,14 @@ class Gatekeeper:
 
     def _find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
+        test = printable(test)
         path = baselines.baseline_path(self.options.baselines, identity, test)
-        self.sought[printable(test)] = path
+        self.sought[test] = path
         self.groups.add(baselines.group_folder(self.options.baselines, identity))
         baseline = baselines.load(path)
         if baseline is not None:
             return path, baseline, baselines.differing(baseline.identity, identity)
-        self.missing.append(printable(test))
+        self.missing.append(test)
         others = []
         for other in baselines.find_elsewhere(self.options.baselines, test):
             with suppress(BaselineError):  # of other hardware: its own runs will tell
@@ -160,7 +161,7 @@ class Gatekeeper:
             metrics=records,
             boards=boards,
         )
-        path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
+        path = baselines.baseline_path(self.options.baselines, identity, baseline.test)
         state.staged.append((path, baseline))
         few = baselines.few_launches(len(measurement.launches))
         return [*([few] if few else []), *self._left_behind(path, identity), *self._crept(state, path, baseline)]
