@@ -72,7 +72,8 @@ def _run(options: argparse.Namespace) -> int:
         for problem in problems[file.path]:
             print(f"  problem: {problem}")
     wrong = sum(bool(found) for found in problems.values())
-    print(f"{len(files)} baseline{'s' if len(files) > 1 else ''}, {wrong} with problems{f', {changed} rewritten' if changed else ''}")
+    counts = [f"{len(files)} baseline{'s' if len(files) > 1 else ''}", f"{wrong} with problems"]
+    print(", ".join([*counts, f"{changed} rewritten"] if changed else counts))
     return 1 if wrong else 0
 
 

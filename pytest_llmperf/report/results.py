@@ -373,6 +373,21 @@ class Definition(_Model):
     source: str = Field(description="what its inputs are read from")
 
 
+class StaleBaseline(_Model):
+    """A stored baseline with which no test compares any more."""
+
+    test: str
+    path: str = Field(description="relative to the rootdir where it lies in it")
+
+
+class BaselinesRecord(_Model):
+    """The stored baselines of the hardware, models and clocks that a gating run has used."""
+
+    stale: list[StaleBaseline]
+    missing: list[str] = Field(description="tests that were to be gated and have none")
+    not_run: int = Field(description="stored for tests that were deselected, skipped or not selected")
+
+
 class Results(_Model):
     """The whole file."""
 
@@ -381,6 +396,7 @@ class Results(_Model):
     environment: Environment
     definitions: dict[str, Definition] = Field(default={}, description="of the metrics, by name")
     tests: list[TestRecord]
+    baselines: BaselinesRecord | None = Field(default=None, description="of a gating run that came to its end")
 
     def worst_first(self) -> list[TestRecord]:
         """The tests, those that need a reader first."""
