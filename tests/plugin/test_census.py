@@ -225,9 +225,12 @@ class TestWorkers:
         assert result.ret == pytest.ExitCode.TESTS_FAILED
         assert result.stdout.str().count("None of the 3") == 1
 
-    def test_plain_tests_leave_a_report_alone(self, saved):
-        saved.write("def test_plain(): pass", name="test_plain")
-        before = saved.results.read_text()
-        saved.pytester.runpytest("test_plain.py", "-n", "2", "--llmperf-report=other").assert_outcomes(passed=1)
-        assert not (saved.folder / "other").exists()
-        assert saved.results.read_text() == before
+
+def test_what_killed_workers_have_left_is_no_run_of_this_one(saved):
+    saved.write("def test_plain(): pass", name="test_plain")
+    left = saved.folder / "report" / "journal-gw0.jsonl"
+    left.write_text("{}\n")
+    before = saved.results.read_text()
+    saved.pytester.runpytest("test_plain.py", "--llmperf-report=report").assert_outcomes(passed=1)
+    assert left.exists()
+    assert saved.results.read_text() == before
