@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Census"]
 
+#: Options of pytest's with which no test's body runs.
+_RUN_NOTHING = ("collectonly", "setuponly", "setupplan")
+
 
 class Census:
     """Watches what a process collects and runs, and leaves its account of the baselines in the run's journal.
@@ -54,8 +57,9 @@ class Census:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Give account of the baselines, if this process was to gate."""
-        ours, option = self._config.stash.get(SESSION, None), self._config.option
-        if ours is None or ours.options.save or option.collectonly or option.setuponly or option.setupplan:
+        ours = self._config.stash.get(SESSION, None)
+        runs_nothing = any(getattr(self._config.option, name, False) for name in _RUN_NOTHING)
+        if ours is None or ours.options.save or runs_nothing:
             return
         selected = [item for item in session.items if "llmperf" in getattr(item, "fixturenames", ())]
         self._config.stash[RECORDER].journal(
