@@ -37,7 +37,8 @@ class Census:
         self._config = config
         self._collected: set[str] = set()
         self._files: set[str] = set()
-        self._passed: set[str] = set()
+        self._ran: set[str] = set()
+        self._ended_early: set[str] = set()
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Know every performance test, whoever deselects it later."""
@@ -50,9 +51,11 @@ class Census:
             self._files.add(report.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Know the tests that ran to their end."""
-        if report.when == "call" and report.passed:
-            self._passed.add(printable(report.nodeid))
+        """Know the tests that ran to their end, and those of which a part (a subtest, say) did not."""
+        if report.failed or report.skipped:
+            self._ended_early.add(printable(report.nodeid))
+        elif report.when == "call" and report.passed:
+            self._ran.add(printable(report.nodeid))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -85,7 +88,7 @@ class Census:
         """Whether nothing compares with the baseline of a test that this run has not looked for."""
         owner = next((owner for owner in _owners(test) if owner in self._collected), None)
         if owner is not None:
-            return owner in self._passed  # it ran to its end, and asked for no such measurement
+            return owner in self._ran - self._ended_early  # it came to its end without asking for the measurement
         file = test.partition("::")[0]
         if not (self._config.rootpath / file).exists():
             return True

@@ -103,6 +103,17 @@ class TestStale:
         suite.run().assert_outcomes(passed=1)
         assert stale(suite) == ["test_suite.py::test_two#x"]
 
+    @pytest.mark.parametrize("failing", [True, False])
+    def test_a_part_of_a_test_that_passed_is_not_the_test(self, suite, failing):
+        pytest.importorskip("_pytest.subtests")
+        text = NAMED.replace("(llmperf)", "(llmperf, subtests)").format(name="x")
+        suite.write(text)
+        suite.run("--llmperf-save", "--llmperf-launches=1")
+        parts = f"with subtests.test(): pass\n    with subtests.test(): assert {not failing}\n"
+        suite.write(text.replace('llmperf.check(Workload(input_len=4, output_len=5), name="x")', parts))
+        suite.run("--llmperf-launches=2")
+        assert stale(suite) == ([] if failing else ["test_suite.py::test_two#x"])
+
     def test_many_are_counted_and_the_first_are_named(self, saved):
         path = next((saved.folder / "baselines").rglob("test_prefill.json"))
         for number in range(9):
