@@ -20,6 +20,10 @@ def main(argv: list[str] | None = None) -> int:
 
         # A shipped shape goes by its name here as it does for --llmperf-model.
         return cli.main([shape_folder(word) or word for word in arguments[1:]])
+    if arguments[:1] == ["baselines"]:
+        from pytest_llmperf.baselines import cli as of_baselines
+
+        return of_baselines.main(arguments[1:])
     options = _parser().parse_args(arguments)
     try:
         if options.command == "schema":
@@ -47,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     peaks = commands.add_parser("peaks", help="measure how fast this machine copies and multiplies at best")
     peaks.add_argument("--cpu", action="store_true", help="the processor's memory, also where GPUs are")
     peaks.add_argument("--json", action="store_true", help="SI units, for scripts")
+    commands.add_parser("baselines", help="list stored baselines and their problems; migrate, pin", add_help=False)
     commands.add_parser("model", help="what a model needs of a GPU, from its config.json", add_help=False)
     return parser
 

@@ -24,6 +24,7 @@ __all__ = [
     "MarkerOptions",
     "SessionOptions",
     "add_options",
+    "budgets",
     "parse_tolerance",
     "tolerance_for_all",
     "tolerances",
@@ -43,6 +44,10 @@ SAVE_LAUNCHES = 5
 GATE_LAUNCHES = 8
 MEASURE_LAUNCHES = 1
 REPEATS = 3
+#: Days after which a baseline is old.
+MAX_AGE_DAYS = 90
+#: Times a metric's tolerance: what accepted changes may come to together, measured against the anchor.
+BUDGET_TOLERANCES = 2
 
 MARKER = (
     "llmperf(tolerance=None, model=None, engine=None): performance test. tolerance: relative change per metric, "
@@ -64,6 +69,8 @@ _INI = (
     ),
     ("llmperf_read_timeout", "string", "seconds without news on an open request until it has failed (120)"),
     ("llmperf_tolerance", "linelist", "tolerated relative change, one 'metric: 3%' a line, or '50%' for all"),
+    ("llmperf_budget", "linelist", "tolerated change since the anchor, as llmperf_tolerance (twice the tolerance)"),
+    ("llmperf_baseline_max_age", "string", f"days after which a baseline is old ({MAX_AGE_DAYS}; 0: never)"),
     ("llmperf_allowed_failures", "string", "failed requests that a launch may have (0)"),
 )
 
@@ -147,6 +154,8 @@ class SessionOptions:
         read_timeout: Seconds.
         connect_timeout: Seconds.
         tolerance: By metric, from the ini file; the key ``"*"`` holds for all.
+        budget: Likewise, for the change since the anchor.
+        baseline_max_age: Days after which a baseline is old; 0 for never.
         allowed_failures: Per launch.
         in_ci: Whether this is a CI run, by the variable ``CI``.
     """
@@ -166,6 +175,8 @@ class SessionOptions:
     read_timeout: float
     connect_timeout: float
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    budget: Mapping[str, float] = field(default_factory=dict)
+    baseline_max_age: float = MAX_AGE_DAYS
     allowed_failures: int = 0
     in_ci: bool = False
 
@@ -208,7 +219,9 @@ class SessionOptions:
             inconclusive=config.getoption("--llmperf-inconclusive"),
             read_timeout=_ini_number(config, "llmperf_read_timeout", 120, at_most=_LONGEST_TIMEOUT),
             connect_timeout=_ini_number(config, "llmperf_connect_timeout", 30, at_most=_LONGEST_TIMEOUT),
-            tolerance=_ini_tolerance(config.getini("llmperf_tolerance") or []),
+            tolerance=_ini_tolerance(config, "llmperf_tolerance"),
+            budget=_ini_tolerance(config, "llmperf_budget"),
+            baseline_max_age=_ini_number(config, "llmperf_baseline_max_age", MAX_AGE_DAYS, whole=True),
             allowed_failures=int(_ini_number(config, "llmperf_allowed_failures", 0, whole=True)),
             in_ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
         )
@@ -276,6 +289,20 @@ def tolerance_for_all(session: SessionOptions, marker: MarkerOptions) -> float |
     return marker.tolerance.get("*", session.tolerance.get("*"))
 
 
+def budgets(session: SessionOptions, tolerances: Mapping[str, float]) -> dict[str, float]:
+    """How far every gated metric may be worse than its anchor: what the ini file says, else twice its tolerance.
+
+    Args:
+        session: Holds the ini file's budgets.
+        tolerances: Of the gated metrics of a test.
+    """
+    for_all = session.budget.get("*")
+    return {
+        name: session.budget.get(name, BUDGET_TOLERANCES * tolerance if for_all is None else for_all)
+        for name, tolerance in tolerances.items()
+    }
+
+
 def parse_tolerance(value: Any, where: str) -> float:
     """``"3%"``, ``"0.03"`` or ``0.03`` as 0.03.
 
@@ -309,11 +336,11 @@ def _tolerances(value: Any, where: str) -> dict[str, float]:
     return {"*": parse_tolerance(value, where)}
 
 
-def _ini_tolerance(lines: list[str]) -> dict[str, float]:
+def _ini_tolerance(config: pytest.Config, option: str) -> dict[str, float]:
     result = {}
-    for line in lines:
+    for line in config.getini(option) or []:
         name, colon, value = line.rpartition(":")
-        result[name.strip() if colon else "*"] = parse_tolerance(value.strip(), "llmperf_tolerance in the ini file")
+        result[name.strip() if colon else "*"] = parse_tolerance(value.strip(), f"{option} in the ini file")
     return result
 
 
@@ -333,8 +360,3 @@ def _ini_number(
     if number > at_most:
         raise OptionError(f"{name} in the ini file is at most {at_most:.0f}, not {text!r}.")
     return number
-
-
-def budgets(session: SessionOptions, tolerances: Mapping[str, float]) -> dict[str, float]:
-    """Stand-in."""
-    return {name: 2 * tolerance for name, tolerance in tolerances.items()}

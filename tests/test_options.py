@@ -13,6 +13,7 @@ from pytest_llmperf.options import (
     OTHER_TOLERANCE,
     MarkerOptions,
     SessionOptions,
+    budgets,
     parse_tolerance,
     tolerances,
 )
@@ -231,3 +232,28 @@ class TestSession:
     def test_ci_is_known_by_its_variable(self, session, monkeypatch, value, in_ci):
         monkeypatch.setenv("CI", value)
         assert session().in_ci is in_ci
+
+
+class TestBudget:
+    def test_it_is_twice_the_tolerance_unless_the_ini_file_says_otherwise(self, session):
+        tolerated = {"tpot": 0.03, "tpj": 0.05}
+        assert budgets(session(), tolerated) == {"tpot": 0.06, "tpj": 0.1}
+        assert budgets(session(llmperf_budget="tpot: 4%"), tolerated) == {"tpot": 0.04, "tpj": 0.1}
+        assert budgets(session(llmperf_budget="7%"), tolerated) == {"tpot": 0.07, "tpj": 0.07}
+        assert budgets(session(llmperf_budget="7%\n  tpj: 0"), tolerated) == {"tpot": 0.07, "tpj": 0}
+
+    def test_what_is_none_is_refused_with_the_option(self, session):
+        with pytest.raises(OptionError, match=r"^llmperf_budget in the ini file: .*"):
+            session(llmperf_budget="tpot: much")
+
+
+class TestBaselineMaxAge:
+    def test_it_is_in_days(self, session):
+        assert session().baseline_max_age == 90
+        assert session(llmperf_baseline_max_age="7").baseline_max_age == 7
+        assert session(llmperf_baseline_max_age="0").baseline_max_age == 0
+
+    @pytest.mark.parametrize("given", ["-1", "1.5", "nan", "inf", "a week"])
+    def test_anything_else_is_refused(self, session, given):
+        with pytest.raises(OptionError, match=r"^llmperf_baseline_max_age in the ini file is a whole number"):
+            session(llmperf_baseline_max_age=given)

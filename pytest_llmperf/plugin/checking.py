@@ -126,13 +126,15 @@ class Llmperf:
     def _judged(self, measurement: Measurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:
             record = record_of(measurement, summaries, None)
+            failed = record["requests"]["failed"]
+            if not measurement.invalid and not failed:
+                record["warnings"] += self._session.shelf.stage(self._state, measurement, summaries)
             run = self._finish(measurement, summaries, record)
             if measurement.invalid:
                 self._fail(record)
-            if failed := record["requests"]["failed"]:
+            if failed:
                 why = f"{failed} requests failed, and no baseline is stored from such a run"
                 self._fail_with(record, f"{why}; the first with: {record['requests']['first_error']}")
-            self._session.shelf.stage(self._state, measurement, summaries)
             return run
         comparisons, differing = self._session.judge.gate(self._state, measurement, summaries)
         record = record_of(measurement, summaries, comparisons, incomparable=differing)

@@ -14,6 +14,7 @@ from pytest_llmperf.gate import Comparison, NoisePool, Rules, Series, compare, l
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions, budgets
+from pytest_llmperf.plugin.recorder import printable
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.baselining import Shelf
@@ -51,7 +52,7 @@ class Judge:
         Args:
             tests: The ids of the collected ones, with the tolerances of their gated metrics.
         """
-        self._tests = tests
+        self._tests = [(printable(test), tolerances) for test, tolerances in tests]
 
     @cached_property
     def rules(self) -> Rules:
@@ -121,7 +122,7 @@ class Judge:
                     absent=absent,
                     rules=self.rules,
                     pool=self._pool(identity, measurement.boards, name),
-                    test=measurement.test,
+                    test=printable(measurement.test),
                     against=which,
                 )
                 if not found.decided:
@@ -134,7 +135,8 @@ class Judge:
             current, anchor = summaries.get(name), anchored.get(name)
             if current is not None and current.value is not None and anchor is not None and anchor.value is not None:
                 verdicts.append(against("anchor", name, budget, anchor, current))
-        return _stopped(verdicts), [*differing, *_taken_otherwise(baseline, measurement.info)]
+        doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
+        return _stopped(verdicts), [*differing, *doubts]
 
     def advisory(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]

@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,7 +56,9 @@ class Recorder:
         self._results: Results | None = None
         self._journaling = False
         self._began = False
+        self._has_workers = False
         self._failure: str | None = None
+        self._nothing: str | None = None
         self._alone = False
 
     def _folder(self) -> Path:
@@ -67,6 +69,7 @@ class Recorder:
 
     def for_worker(self) -> dict[str, Any]:
         """What an xdist worker has to know."""
+        self._has_workers = True
         return {"run_id": self.run_id, "folder": str(self.folder), "pid": os.getpid()}
 
     @contextmanager
@@ -197,23 +200,42 @@ class Recorder:
                 return {**environment((), None), **self._found}
         return {**self._machine, **self._found}
 
-    def provenance(self) -> dict[str, Any]:
-        """What a baseline should remember of the run that made it."""
-        run = self._run()
-        return {"commit": run["commit"], "dirty": run["dirty"], "plugin_version": run["plugin_version"],
-                "python": sys.version.split()[0]}  # fmt: skip
+    def provenance(self, uuids: Collection[str]) -> dict[str, Any]:
+        """What a baseline should remember of the run that made it, and of the boards that it was measured on.
+
+        ``run`` tells which baselines have shared the launches of an engine.
+        """
+        run, machine = self._run(), self._environment()
+        boards = [board for board in machine["gpus"] if board["uuid"] in uuids]
+        return {
+            "run": self.run_id,
+            **{name: run[name] for name in ("commit", "dirty", "plugin_version")},
+            "python": sys.version.split()[0],
+            "cpu": machine["cpu"],
+            "cuda": machine["cuda"],
+            "driver": next((board["driver"] for board in boards), None),
+            "boards": [{name: board[name] for name in ("name", "uuid", "power_limit_w")} for board in boards],
+        }
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write results.json and the page."""
-        if self._in_worker or not (self._began or self._records):
+        """Write results.json and the page, and let nothing compared be no success."""
+        # Of xdist's workers that have measured nothing their controller has the journals alone.
+        by_workers = self._has_workers and any(self.folder.glob("journal-*.jsonl"))
+        if self._in_worker or not (self._began or self._records or by_workers):
             return
         from pytest_llmperf.errors import ResultsError
+        from pytest_llmperf.report.upkeep import merged
         from pytest_llmperf.report.write import assemble, read_journals, write_report
 
         journals = read_journals(self.folder)
         self._found = journals.found
-        self._results = assemble({**self._head(), "gate": journals.gate}, self._records, journals.tests)
+        head = {**self._head(), "gate": journals.gate, "baselines": merged(journals.accounts)}
+        self._results = assemble(head, self._records, journals.tests)
+        selected = max((account["selected"] for account in journals.accounts), default=0)
+        if session.exitstatus == pytest.ExitCode.OK and (why := nothing_compared(self._results, selected)):
+            self._nothing = why
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
             write_report(self._results, self.folder)
         except ResultsError as error:
@@ -230,16 +252,40 @@ class Recorder:
         if self._results is None:
             return
         from pytest_llmperf.report.terminal import table
+        from pytest_llmperf.report.upkeep import wrapped
 
         terminalreporter.section("llmperf")
         for line, markup in table(self._results, terminalreporter._tw.fullwidth):
             terminalreporter.write_line(line, **markup)
+        for line in wrapped(self._results.baselines, terminalreporter._tw.fullwidth):
+            terminalreporter.write_line(line, yellow=True)
+        if self._nothing:
+            terminalreporter.write_line(f"error: {self._nothing}", red=True)
         if self._failure:
             terminalreporter.write_line(f"error: {self._failure}", red=True)
             return
         if self.saved:
             terminalreporter.write_line(f"baselines: {self.saved} saved")
         terminalreporter.write_line(f"report: {self.folder / 'report.html'}")
+
+
+def nothing_compared(results: Results, selected: int) -> str | None:
+    """Why a gating run that has failed nowhere is no success; ``None`` when it is one.
+
+    Args:
+        results: Of the run.
+        selected: Tests with the ``llmperf`` fixture that were to run; one that only measures is as good as another.
+    """
+    compared = {"pass", "improved", "regressed", "inconclusive"}
+    if not selected or any(verdict.verdict in compared for test in results.tests for verdict in test.verdicts):
+        return None
+    if any(test.verdict == "measured" for test in results.tests):
+        return None
+    tests = "The one performance test" if selected == 1 else f"None of the {selected} performance tests"
+    return (
+        f"{tests} was {'not ' if selected == 1 else ''}compared with a baseline, and a gate that compares nothing does "
+        "not pass: see with -rsx why, or deselect what cannot run here."
+    )
 
 
 def printable(value: Any) -> Any:

@@ -385,6 +385,7 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
     """
     options = SessionOptions.from_config(config)
     check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
+    check_metric_names(options.budget, "llmperf_budget in the ini file")
     held = config.stash[BOARDS]
     boards = [] if held.simulated is not None else visible_boards()
     choice = choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=options.in_ci or held.asked_for)

@@ -12,6 +12,7 @@ from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report.charts import strip
 from pytest_llmperf.report.results import WORST_FIRST, MetricValue, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.upkeep import sentences
 
 __all__ = ["render"]
 
@@ -59,6 +60,7 @@ def render(results: Results, template: Path | None = None) -> str:
             columns=[column for column in _COLUMNS if column[2] or any(_has(test, column[0]) for test in tests)],
             missing=_missing,
             first_line=_first_line(tests),
+            upkeep=sentences(results.baselines),
         )
     except jinja2.TemplateNotFound:
         raise ResultsError(f"The report template {folder / name} does not exist.") from None

@@ -418,6 +418,21 @@ class GateRecord(_Model):
     launches: int = Field(description="the most launches that a test may take")
 
 
+class StaleBaseline(_Model):
+    """A stored baseline with which no test compares any more."""
+
+    test: str
+    path: str = Field(description="relative to the rootdir where it lies in it")
+
+
+class BaselinesRecord(_Model):
+    """The stored baselines of the hardware, models and clocks that a gating run has used."""
+
+    stale: list[StaleBaseline]
+    missing: list[str] = Field(description="tests that were to be gated and have none")
+    not_run: int = Field(description="stored for tests that were deselected, skipped or not selected")
+
+
 class Results(_Model):
     """The whole file."""
 
@@ -427,6 +442,7 @@ class Results(_Model):
     definitions: dict[str, Definition] = Field(default={}, description="of the metrics, by name")
     gate: GateRecord | None = Field(default=None, description="null when nothing was gated")
     tests: list[TestRecord]
+    baselines: BaselinesRecord | None = Field(default=None, description="of a gating run that came to its end")
 
     def worst_first(self) -> list[TestRecord]:
         """The tests, those that need a reader first."""

@@ -14,6 +14,7 @@ from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.files import write_atomically
 from pytest_llmperf.report.html import render
 from pytest_llmperf.report.results import ClockRecord, Results, TestRecord, read_results
+from pytest_llmperf.report.upkeep import merged
 
 __all__ = ["Journals", "assemble", "load_run", "read_journals", "write_report"]
 
@@ -46,7 +47,12 @@ def load_run(folder: Path) -> Results:
     head = journals.head
     if head is None:
         raise ResultsError(f"{folder} holds neither results.json nor a journal.", remedy="Give a run's report folder.")
-    head = {**head, "gate": journals.gate, "environment": {**head["environment"], **journals.found}}
+    head = {
+        **head,
+        "gate": journals.gate,
+        "environment": {**head["environment"], **journals.found},
+        "baselines": merged(journals.accounts),
+    }
     return assemble(head, [], journals.tests)
 
 
@@ -59,12 +65,14 @@ class Journals:
         gate: What its verdicts were drawn by; ``None`` when nothing was gated.
         found: What was found out about the machine while it ran, of all processes together.
         tests: The last record of each test, by its id.
+        accounts: What each process has found out about the stored baselines.
     """
 
     head: dict[str, Any] | None = None
     gate: dict[str, Any] | None = None
     found: dict[str, Any] = field(default_factory=dict)
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    accounts: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_journals(folder: Path) -> Journals:
@@ -85,6 +93,8 @@ def read_journals(folder: Path) -> Journals:
                 read.tests[record["nodeid"]] = record
             elif isinstance(record.get("gate"), dict):
                 read.gate = record["gate"]
+            elif isinstance(record.get("baselines"), dict):
+                read.accounts.append(record["baselines"])
             elif isinstance(record.get("environment"), dict):
                 found |= record["environment"]  # a process's later word on something replaces its former one
         read.found = _merged(read.found, found)
