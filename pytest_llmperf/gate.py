@@ -16,7 +16,7 @@ from typing import Literal
 
 from pytest_llmperf.metrics import Summary
 
-__all__ = ["PASSING", "Comparison", "Decision", "compare", "decide", "worst"]
+__all__ = ["PASSING", "Comparison", "Decision", "Noise", "compare", "decide", "worst"]
 
 Better = Literal["lower", "higher"]
 
@@ -53,6 +53,31 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Noise:
+    """How much launches of one thing differ, as a relative standard deviation, and what that is known from.
+
+    Attributes:
+        sd: The one that was used.
+        df: Its degrees of freedom.
+        own_sd: Of this test's own launches; ``None`` when there are too few.
+        own_df: Its degrees of freedom.
+        pooled_sd: Over all tests of the group; ``None`` when there is no pool.
+        pooled_df: Its degrees of freedom.
+        tests: How many tests the pool is made of.
+        source: Which of the two was used.
+    """
+
+    sd: float
+    df: float
+    own_sd: float | None
+    own_df: float
+    pooled_sd: float | None
+    pooled_df: float
+    tests: int
+    source: Literal["pooled", "own"]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The verdict on one metric, with what led to it.
 
@@ -65,6 +90,16 @@ class Comparison:
         change: current / baseline - 1, or ``None``.
         baseline_launches: The baseline's raw values, launch by launch.
         reason: Why there was nothing to decide, or ``None``.
+        interval: The lowest and the highest change that the launches leave possible, or ``None``.
+        minimum_detectable: The smallest relative worsening that would have been called regressed with 80 %
+            probability, or ``None``.
+        alpha: The error rate of this comparison, or ``None``.
+        looks: How many times the launches were looked at, or ``None``.
+        against: What it was compared with.
+        launches: How many launches of the run it stands on.
+        advice: What would decide an inconclusive comparison, or how the tolerance lies to the noise; a sentence.
+        noise: What the interval was made from, or ``None``.
+        prediction: Whether ``interval`` is a prediction interval: one launch against a baseline of several.
     """
 
     metric: str
@@ -75,6 +110,15 @@ class Comparison:
     change: float | None = None
     baseline_launches: tuple[tuple[float, ...], ...] = ()
     reason: str | None = None
+    interval: tuple[float, float] | None = None
+    minimum_detectable: float | None = None
+    alpha: float | None = None
+    looks: int | None = None
+    against: Literal["baseline", "anchor"] = "baseline"
+    launches: int = 0
+    advice: str | None = None
+    noise: Noise | None = None
+    prediction: bool = False
 
 
 def decide(
@@ -149,6 +193,7 @@ def compare(
         decision.current,
         decision.change,
         baseline.launches,
+        launches=len(current.launches),
     )
 
 

@@ -216,13 +216,18 @@ def _verdict(comparison: Comparison) -> dict[str, Any]:
         "baseline": comparison.baseline,
         "current": comparison.current,
         "change": comparison.change,
-        "interval": None,
+        "interval": None if comparison.interval is None else list(comparison.interval),
         "tolerance": comparison.tolerance,
-        "minimum_detectable": None,
+        "minimum_detectable": comparison.minimum_detectable,
         "baseline_launches": [list(launch) for launch in comparison.baseline_launches],
-        "alpha": None,
-        "looks": None,
+        "alpha": comparison.alpha,
+        "looks": comparison.looks,
         "reason": comparison.reason,
+        "against": comparison.against,
+        "launches": comparison.launches,
+        "advice": comparison.advice,
+        "noise": None if comparison.noise is None else asdict(comparison.noise),
+        "prediction": comparison.prediction,
     }
 
 

@@ -186,21 +186,45 @@ class MetricValue(_Model):
     reason: str | None = Field(description="why there is no value")
 
 
+class NoiseRecord(_Model):
+    """Relative standard deviations between launches of one thing, and what they are known from."""
+
+    sd: Number = Field(description="the one that was used")
+    df: Number = Field(description="its degrees of freedom")
+    own_sd: Number | None = Field(description="of this test's launches; null when there are too few")
+    own_df: Number
+    pooled_sd: Number | None = Field(description="over the tests of the group; null when there is no pool")
+    pooled_df: Number
+    tests: int = Field(description="how many tests the pool is made of")
+    source: Literal["pooled", "own"]
+
+
 class VerdictRecord(_Model):
-    """The gate's verdict on one metric. The fields of the statistics are null while no noise model is used."""
+    """The gate's verdict on one metric. The fields of the statistics are null where nothing could be decided."""
 
     metric: str
     verdict: Verdict
     baseline: Number | None
     current: Number | None
     change: Number | None = Field(description="current / baseline - 1")
-    interval: tuple[Number, Number] | None
+    interval: tuple[Number, Number] | None = Field(description="the changes that the launches leave possible")
     tolerance: Number
-    minimum_detectable: Number | None
+    minimum_detectable: Number | None = Field(
+        description="the smallest relative worsening that would have been called regressed with 80 % probability"
+    )
     baseline_launches: list[list[Number]]
-    alpha: Number | None
-    looks: int | None
+    alpha: Number | None = Field(description="error rate of this comparison")
+    looks: int | None = Field(description="how many times the launches were looked at")
     reason: str | None
+    against: Literal["baseline", "anchor"] = "baseline"
+    launches: int = Field(default=0, description="of this run; 0 in files of versions that did not keep it")
+    advice: str | None = Field(
+        default=None, description="what would decide it, or that the tolerance is below the noise"
+    )
+    noise: NoiseRecord | None = None
+    prediction: bool = Field(
+        default=False, description="whether the interval is a prediction interval: one launch against several"
+    )
 
 
 class Requests(_Model):
@@ -373,6 +397,17 @@ class Definition(_Model):
     source: str = Field(description="what its inputs are read from")
 
 
+class GateRecord(_Model):
+    """How a run was judged."""
+
+    gated: int = Field(description="comparisons that were to be made, counted at collection")
+    family_alpha: Number = Field(description="chance that an unchanged engine is called regressed anywhere in a run")
+    pass_alpha: Number = Field(description="chance that a comparison beyond its tolerance passes")
+    power: Number = Field(description="with which the minimum detectable changes are detected")
+    looks: list[int] = Field(description="after how many launches a verdict can be drawn")
+    launches: int = Field(description="the most launches that a test may take")
+
+
 class Results(_Model):
     """The whole file."""
 
@@ -380,6 +415,7 @@ class Results(_Model):
     run: Run
     environment: Environment
     definitions: dict[str, Definition] = Field(default={}, description="of the metrics, by name")
+    gate: GateRecord | None = Field(default=None, description="null when nothing was gated")
     tests: list[TestRecord]
 
     def worst_first(self) -> list[TestRecord]:

@@ -51,7 +51,7 @@ def test_results_are_strict_json_of_the_published_schema(pytester):
     }  # fmt: skip
     assert set(test["verdicts"][0]) == {
         "metric", "verdict", "baseline", "current", "change", "interval", "tolerance", "minimum_detectable",
-        "baseline_launches", "alpha", "looks", "reason",
+        "baseline_launches", "alpha", "looks", "reason", "against", "launches", "advice", "noise", "prediction",
     }  # fmt: skip
     assert test["engine"]["simulated"] is True
 
