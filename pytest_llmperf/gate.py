@@ -64,7 +64,7 @@ class Noise:
         pooled_sd: Over all tests of the group; ``None`` when there is no pool.
         pooled_df: Its degrees of freedom.
         tests: How many tests the pool is made of.
-        source: Which of the two was used.
+        source: Which of the two was used; unknown when the launches are too few for either.
     """
 
     sd: float
@@ -74,7 +74,7 @@ class Noise:
     pooled_sd: float | None
     pooled_df: float
     tests: int
-    source: Literal["pooled", "own"]
+    source: Literal["pooled", "own", "unknown"]
 
 
 @dataclass(frozen=True)

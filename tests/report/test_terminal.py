@@ -11,7 +11,7 @@ def test_the_engines_line_cannot_act_on_the_terminal():
         nodeid="f.py::t\x1b", engine=engine, metrics={}, verdicts=[], verdict="measured", outcome="passed", client=[],
         server=[], client_overhead=None, requests=None, warnings=[], workload=None, search=None,
     )  # fmt: skip
-    results = SimpleNamespace(tests=[test], worst_first=lambda: [test])
+    results = SimpleNamespace(tests=[test], worst_first=lambda: [test], gate=None)
     lines = [line for line, _ in table(results, 80)]
     assert lines[0] == r"openai 1\x1b[2J, m\r\n\x07, d\x9b"
     assert all(line.isprintable() for line in lines)
@@ -28,7 +28,7 @@ def test_warnings_of_one_kind_are_one_line():
         one("a", "The clock ran free and gave way for 12% of the time: x.", "Other words altogether."),
         one("b", "prefill: The clock ran free and gave way for 99.5% of the time: y."),
     ]
-    results = SimpleNamespace(tests=tests, worst_first=lambda: tests)
+    results = SimpleNamespace(tests=tests, worst_first=lambda: tests, gate=None)
     said = " ".join(" ".join(line for line, _ in table(results, 80)).split())
     assert "a: The clock ran free and gave way for 12% of the time: x. (and 1 more of this kind)" in said
     assert "a: Other words altogether." in said
