@@ -1,9 +1,9 @@
 """Markdown as GitHub reads it, such that a test's id or a server's message is text and nothing else.
 
 A name can hold anything: HTML, the pipes of a table, links, images, mentions that send a mail to a whole team. Plain
-names become code, in which nothing acts; of everything else each character with a meaning becomes an entity. GitHub
-looks for mentions and issue numbers in the rendered text, where an entity is a character again: there a zero-width
-space follows.
+names become code, in which nothing acts; of everything else each character with a meaning becomes an entity. Mentions,
+issue numbers and addresses are looked for in the rendered text, where an entity is a character again: there a
+zero-width space follows.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def text(value: str, longest: int = 400) -> str:
     length = 0
     for at, c in enumerate(line):
         if c == "\0":
-            part = "&#46;"
+            part = "&#8203;."
         elif c == ":" and line.startswith("//", at + 1):
-            part = "&#58;"
+            part = ":&#8203;"
         else:
             part = _ENTITIES.get(c, c)
         length += len(part)
