@@ -163,8 +163,8 @@ def _serving(test: TestRecord) -> str | None:
     if goodput is None or goodput.value is None:
         return None
     offered = f" of {workload['rate']:g} offered" if workload.get("rate") else ""
-    rate = format_value(goodput.value, "")
-    return f"{short_name(test.nodeid)}: {rate}requests/s{offered} within every limit (goodput)"
+    served = format_value(goodput.value, "")
+    return f"{short_name(test.nodeid)}: {served}requests/s{offered} within every limit (goodput)"
 
 
 def _server(test: TestRecord) -> str:
@@ -209,7 +209,8 @@ def _verdict(test: TestRecord) -> str:
     if test.verdict in ("regressed", "inconclusive", "improved") and deciding:
         sign = -1 if test.verdict == "improved" else 1
         worst = max(deciding, key=lambda v: sign * badness(v, better_of(test.metrics, v.metric)))
-        return f"{test.verdict} {worst.metric} {format_change(worst.change)}"
+        anchor = " (anchor)" if worst.against == "anchor" else ""
+        return f"{test.verdict} {worst.metric} {format_change(worst.change)}{anchor}"
     return f"{test.verdict}, but failed" if failed_otherwise(test) else test.verdict
 
 
@@ -233,7 +234,7 @@ def failure_paragraph(record: Mapping[str, Any], command: str | None = None) -> 
     if advice := _ADVICE.get(record["verdict"]):
         lines += [f"  {advice}", f"    {printable(saving(command))}"]
     elif not record["invalid"] and not shown:
-        lines.append("  No gated metric could be compared, and a test that compares nothing does not pass.")
+        lines.append("  No gated metric could be compared; a test that compares nothing does not pass.")
     return "\n".join(lines)
 
 
@@ -259,7 +260,7 @@ def _grouped(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _sentences(verdict: VerdictRecord, metrics: Mapping[str, Any]) -> list[str]:
     name = verdict.metric
-    if verdict.change is None:
+    if verdict.change is None or verdict.reason:
         return [f"  {name}: {verdict.verdict}: {verdict.reason}"]
     better = better_of(metrics, name)
     said = f"{name}: {verdict.verdict}: {values(verdict, unit_of(metrics, name))}: {evidence(verdict, better)}"
@@ -269,7 +270,7 @@ def _sentences(verdict: VerdictRecord, metrics: Mapping[str, Any]) -> list[str]:
 
 def _indented(text: str, indent: str) -> list[str]:
     """Lines that break between words, but not between a number and its unit or within an interval."""
-    tied = re.sub(r"(?<=\d) (?=%|to |[mµn]?s\b)|(?<=\bto) (?=[+-]?\d)|(?<=tolerance) ", "\xa0", text)
+    tied = re.sub(r"(?<=\d) (?=%|to |[mµn]?s\b)|(?<=\bto) (?=[+-]?\d)|(?<=tolerance) |(?<=budget) ", "\xa0", text)
     wrapped = textwrap.wrap(
         tied, _PARAGRAPH, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False,
         break_on_hyphens=False,

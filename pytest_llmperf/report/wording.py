@@ -97,11 +97,16 @@ def values(verdict: VerdictRecord, unit: str) -> str:
 
 
 def evidence(verdict: VerdictRecord, better: str) -> str:
-    """On what a verdict stands: ``"+7.2 % (+6.1 to +8.4 %), tolerance 5.0 %, 3 launches against 5"``."""
+    """On what a verdict stands: ``"+7.2 % (+6.1 to +8.4 %), tolerance 5.0 %, 3 launches against 5"``.
+
+    With one launch against several the interval is a prediction interval, and that is said.
+    """
     change = format_change(verdict.change)
     if verdict.interval is not None:
         change += f" ({format_interval(verdict.interval)})"
-    parts = [change, f"tolerance {format_tolerance(verdict.tolerance, better)}"]
+    # Against an anchor the tolerance is the budget of all changes since then.
+    word = "budget" if verdict.against == "anchor" else "tolerance"
+    parts = [change, f"{word} {format_tolerance(verdict.tolerance, better)}"]
     if verdict.launches:
         count = f"{plural(verdict.launches, 'launch')} against {len(verdict.baseline_launches)}"
         parts.append(f"{count} (prediction interval)" if verdict.prediction else count)

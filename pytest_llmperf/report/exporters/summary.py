@@ -83,7 +83,7 @@ def _worst(tests: Sequence[TestRecord]) -> list[str]:
 
 def _sentence(test: TestRecord, verdict: VerdictRecord) -> str:
     name = verdict.metric
-    if verdict.change is None:
+    if verdict.change is None or verdict.reason:
         return f"{code(name)}: {text(verdict.reason or verdict.verdict)}"
     return (
         f"{code(name)} {text(values(verdict, unit_of(test.metrics, name)))}, "
