@@ -1,7 +1,6 @@
 """The workflows and the action of .github/, checked without GitHub."""
 
 import importlib.util
-import json
 import os
 import re
 import shutil

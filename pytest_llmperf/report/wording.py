@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
-from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.units import format_change, format_value, percent
 
 __all__ = [
     "against",
@@ -59,7 +59,7 @@ def format_interval(interval: Sequence[float] | None) -> str:
     if interval is None:
         return "-"
     low, high = interval
-    return f"{low * 100:+.1f} to {high * 100:+.1f} %"
+    return f"{percent(low)} to {percent(high)} %"
 
 
 def format_tolerance(tolerance: float, better: str) -> str:

@@ -129,3 +129,11 @@ def test_an_interval_of_any_width_stays_on_the_axis_and_ends_in_arrows():
     assert 0 < low < left < right < high < 240
     assert right - left > 40
     assert arrows == 2
+
+
+def test_a_bound_without_sense_to_a_reader_is_cut_off():
+    page = words(render(results(record("t", verdict(interval=[-0.9, 1e300])))))
+    assert "-90.0 to over +1,000,000 %" in page
+    assert "change -30.0 to +1,200 %" in strip(
+        MetricValue.model_validate(metric("tpot", 0.004)), VerdictRecord.model_validate(verdict(interval=[-0.3, 12]))
+    )

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -58,6 +58,11 @@ def test_a_table_has_as_many_cells_in_every_row(rows):
     assert acting("\n".join(lines)) == []
 
 
+@pytest.mark.parametrize("name", ["t[x](http)", "t://x", "www.x", "[x]: y"])
+def test_a_name_that_would_be_a_link_is_none_even_where_code_is_not_recognised(name):
+    assert not code(name).startswith("`")
+
+
 def test_a_plain_name_reads_as_it_is():
     assert code("suites/test_x.py::TestC::test_y[1-two]") == "`suites/test_x.py::TestC::test_y[1-two]`"
 
@@ -78,7 +83,8 @@ def test_of_a_long_name_the_end_is_kept():
     assert code("f.py::" + "x" * 300 + "[7]").endswith("x[7]`")
 
 
-@given(st.text("`~ab\n\x1b", max_size=40))
+@given(st.text("`~ab\n\x1b", max_size=40) | st.sampled_from(["```", "a\n```\nb", "~~~\n`````\n# b"]))
+@example("```\n# heading")
 def test_a_fence_holds_whatever_it_is_given(value):
     tokens = GITHUB.parse("\n".join(["before", "", *fence(value), "", "after"]))
     assert [t.type for t in tokens if t.type == "fence"] == ["fence"]

@@ -64,7 +64,7 @@ def test_the_table_has_the_worst_first_and_the_changes():
 
 
 def test_a_change_against_the_anchor_is_not_put_into_the_table():
-    test = record("t", verdict("tpot", "pass", 0.01), verdict("tpot", "regressed", 0.2, against="anchor"))
+    test = record("t", verdict("tpot", "regressed", 0.2, against="anchor"), verdict("tpot", "pass", 0.01))
     assert rows(summary(results(test)))[1][3] == "4.670 ms (+1.0 %)"
 
 
