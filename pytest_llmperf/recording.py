@@ -230,6 +230,7 @@ def _verdict(comparison: Comparison) -> dict[str, Any]:
         "advice": comparison.advice,
         "noise": None if comparison.noise is None else asdict(comparison.noise),
         "prediction": comparison.prediction,
+        "saved_at": comparison.saved_at,
     }
 
 

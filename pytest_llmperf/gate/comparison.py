@@ -45,6 +45,7 @@ class Comparison:
         advice: What would decide it, or that the tolerance lies below the noise; ``None`` when there is nothing to say.
         noise: Between launches; ``None`` when nothing was decided.
         prediction: One launch against a baseline of several: the interval is the prediction interval of a launch.
+        saved_at: When what it was compared with was saved, ISO 8601; ``None`` when that is not known.
     """
 
     metric: str
@@ -64,6 +65,7 @@ class Comparison:
     advice: str | None = None
     noise: Noise | None = None
     prediction: bool = False
+    saved_at: str | None = None
 
     @property
     def decided(self) -> bool:

@@ -165,7 +165,7 @@ class Llmperf:
         return run
 
     def _fail(self, record: Mapping[str, Any]) -> NoReturn:
-        self._fail_with(record, failure_paragraph(record))
+        self._fail_with(record, failure_paragraph(record, self._session.recorder.command))
 
     def _fail_with(self, record: Mapping[str, Any], paragraph: str) -> NoReturn:
         # Kept with the test as well: whoever swallows the exception does not swallow the verdict.

@@ -125,6 +125,9 @@ class Judge:
                     test=printable(measurement.test),
                     against=which,
                 )
+                if baseline is not None:
+                    source = baseline if which == "baseline" or baseline.anchor is None else baseline.anchor
+                    found = replace(found, saved_at=source.saved_at)
                 if not found.decided:
                     return found
                 state.decided[key] = found

@@ -49,6 +49,7 @@ class Recorder:
         self.worker = f"{config.workerinput['workerid']}-" if self._in_worker else ""  # type: ignore[attr-defined]
         self.run_id = inherited["run_id"] if inherited else f"{now:%Y%m%d-%H%M%S}-{os.getpid()}"
         self.folder = Path(inherited["folder"]) if inherited else self._folder()
+        self._command = inherited["command"] if inherited else None
         self.saved = 0
         self._found: dict[str, Any] = {}
         self._machine: dict[str, Any] | None = None
@@ -67,10 +68,19 @@ class Recorder:
             return self._config.invocation_params.dir / str(given)
         return self._config.rootpath / "reports" / self.run_id
 
+    @property
+    def command(self) -> str:
+        """The session's command line, without secrets; in a worker of xdist that of its controller."""
+        from pytest_llmperf.engines.openai.address import redacted
+
+        if self._command is None:
+            self._command = redacted(shlex.join(["pytest", *map(str, self._config.invocation_params.args)]))
+        return self._command
+
     def for_worker(self) -> dict[str, Any]:
         """What an xdist worker has to know."""
         self._has_workers = True
-        return {"run_id": self.run_id, "folder": str(self.folder), "pid": os.getpid()}
+        return {"run_id": self.run_id, "folder": str(self.folder), "pid": os.getpid(), "command": self.command}
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -114,7 +124,8 @@ class Recorder:
         """Take away what an earlier run has left in the folder, if it is a report's folder."""
         if (self.folder / "results.json").exists() or any(self.folder.glob("journal*.jsonl")):
             traces = ("traces/*.jsonl", "traces/*.samples.jsonl.gz")
-            for pattern in ("results.json", "report.html", "journal*.jsonl", *traces, "logs/engine-*.log"):
+            made = ("results.json", "report.html", "summary.md", "benchmark.json", "journal*.jsonl")
+            for pattern in (*made, *traces, "logs/engine-*.log"):
                 for left in self.folder.glob(pattern):
                     left.unlink()
 
@@ -174,14 +185,13 @@ class Recorder:
 
     def _run(self) -> dict[str, Any]:
         from pytest_llmperf import __version__
-        from pytest_llmperf.engines.openai.address import redacted
         from pytest_llmperf.machine import repository
 
         commit, dirty = repository(self._config.rootpath)
         return {
             "id": self.run_id,
             "started_at": self._started_at,
-            "command": redacted(shlex.join(["pytest", *map(str, self._config.invocation_params.args)])),
+            "command": self.command,
             "commit": commit,
             "dirty": dirty,
             "plugin_version": __version__,

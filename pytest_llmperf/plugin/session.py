@@ -35,6 +35,7 @@ from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import failure_record, record_of
+from pytest_llmperf.report.exporters.junit import properties
 from pytest_llmperf.runner import Launch, measure_launch
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
@@ -64,6 +65,7 @@ class TestState:
         staged: Baselines to store if the test passes.
         failed: Whether any part of the test failed in the last run of its body.
         wants_launch: Whether the last run of its body ended in need of another launch.
+        properties: Those that the test had before its body first ran.
     """
 
     __test__ = False  # the name is pytest's pattern for test classes
@@ -80,6 +82,7 @@ class TestState:
     staged: list[tuple[Path, baselines.Baseline]] = field(default_factory=list)
     failed: bool = False
     wants_launch: bool = False
+    properties: list[tuple[str, object]] | None = None
 
 
 class LlmperfSession:
@@ -286,6 +289,9 @@ class LlmperfSession:
         state = item.stash[STATE]
         state.wants_launch = state.failed = False
         state.staged.clear()
+        if state.properties is None:
+            state.properties = list(item.user_properties)
+        item.user_properties[:] = state.properties  # each launch runs the body, and its record_property, again
 
     def wants_launch(self, item: pytest.Item) -> bool:
         """Whether the test has asked for another launch, whatever its body made of that."""
@@ -313,6 +319,10 @@ class LlmperfSession:
         outcome = "failed" if failed else "passed" if call and call.passed else "skipped"
         for record in state.records.values():
             record["outcome"] = outcome
+        told = properties(item.nodeid, state.records.values())
+        for report in reports:
+            if report.when != "setup":
+                report.user_properties = [*report.user_properties, *told]
         if state.records and reports:
             reports[-1].llmperf = list(state.records.values())  # type: ignore[attr-defined]  # travels with the report
 

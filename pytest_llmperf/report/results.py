@@ -18,13 +18,13 @@ __all__ = ["SCHEMA_VERSION", "WORST_FIRST", "Results", "TestRecord", "json_schem
 
 SCHEMA_VERSION = 1
 
-#: How reports sort tests.
+#: How reports sort tests: what a change of the engine did, then what nobody knows, then what is well.
 WORST_FIRST = (
-    "invalid",
     "regressed",
+    "inconclusive",
+    "invalid",
     "incomparable",
     "no-baseline",
-    "inconclusive",
     "improved",
     "pass",
     "not-applicable",
@@ -193,10 +193,10 @@ class NoiseRecord(_Model):
     df: Number = Field(description="its degrees of freedom")
     own_sd: Number | None = Field(description="of this test's launches; null when there are too few")
     own_df: Number
-    pooled_sd: Number | None = Field(description="over the tests of the group; null when there is no pool")
+    pooled_sd: Number | None = Field(description="over the other tests of the group; null when there is no pool")
     pooled_df: Number
     tests: int = Field(description="how many tests the pool is made of")
-    source: Literal["pooled", "own"]
+    source: Literal["pooled", "own", "unknown"] = Field(description="unknown when the launches are too few for either")
 
 
 class VerdictRecord(_Model):
@@ -225,6 +225,7 @@ class VerdictRecord(_Model):
     prediction: bool = Field(
         default=False, description="whether the interval is a prediction interval: one launch against several"
     )
+    saved_at: str | None = Field(default=None, description="when what it was compared with was saved, if known")
 
 
 class AdvisoryRecord(_Model):

@@ -167,10 +167,15 @@ def _throttled(busy: Sequence[ClockSample], times: Mapping[str, int]) -> str | N
     if hit:
         names = sorted({_THROTTLING[name] for sample in hit for name in sample.throttled_by})
         parts.append(f"{len(hit)} of {len(busy)} samples throttled ({', '.join(names)})")
-    counted = [f"{_THROTTLING[cause]} {time / 1e6:.3g} ms" for cause, time in times.items() if time > 0]
+    counted = [f"{_THROTTLING[cause]} {_milliseconds(time)}" for cause, time in times.items() if time > 0]
     if counted:
         parts.append(f"throttled by the board's own account ({', '.join(counted)})")
     return "; ".join(parts) or None
+
+
+def _milliseconds(time_ns: int) -> str:
+    milliseconds = time_ns / 1e6
+    return f"{milliseconds:.0f} ms" if milliseconds >= 100 else f"{milliseconds:.3g} ms"
 
 
 def _elsewhere(clocks: Sequence[int], requested_mhz: int, step_mhz: int) -> str | None:
