@@ -45,6 +45,7 @@ _LONGEST_NAME = 200
 _DIGESTED = re.compile(r"-[0-9a-f]{8}$")
 
 Measured = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -114,6 +115,7 @@ class Baseline(_Strict):
     Attributes:
         metrics: What compares on every board of the same product.
         boards: What compares on the same boards only, by their UUIDs (several are joined by ``+``).
+        conditions: What was so while it was measured: one number a launch for each condition that could be observed.
     """
 
     schema_version: Literal[1]
@@ -124,6 +126,7 @@ class Baseline(_Strict):
     provenance: dict[str, Any]
     metrics: dict[str, MetricRecord]
     boards: dict[str, BoardRecord] = {}
+    conditions: dict[str, Annotated[tuple[Finite, ...], Field(strict=False)]] = {}
 
     def summaries(self, boards: str | None) -> dict[str, Summary]:
         """What a run on these boards is compared with."""
