@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_llmperf import baselines
+from pytest_llmperf.conditions import observe
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.gate import Comparison, compare
@@ -16,7 +18,7 @@ from pytest_llmperf.gpu.nvml import Board
 from pytest_llmperf.measurement import Measurement, identity_of
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions
-from pytest_llmperf.recording import record_of
+from pytest_llmperf.recording import Beside, record_of
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.recorder import Recorder
@@ -113,10 +115,39 @@ class Gatekeeper:
             return Comparison(name, "not-applicable", tolerance, reason=current.reason)
         return Comparison(name, "incomparable", tolerance, current=current.value, reason=incomparable)
 
+    def beside(self, measurement: Measurement) -> Beside:
+        """What is told of the baseline beside the verdicts: where it comes from, and what was so when it was measured.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        _, baseline, _ = self._find(self._identity(measurement), measurement.test)
+        now = self._provenance(measurement)
+        if baseline is None:
+            return Beside(now)
+        return Beside(now, {**baseline.provenance, "saved_at": baseline.saved_at}, baseline.conditions)
+
+    def _provenance(self, measurement: Measurement) -> dict[str, Any]:
+        """What was under test, and where: recorded with a baseline, and no part of its identity."""
+        info = measurement.info
+        drivers = {board.driver for board in self.boards if board.name == info.device and not info.simulated}
+        return {
+            "engine": info.kind,
+            "engine_version": info.version,
+            **({"request": info.args["request"]} if "request" in info.args else {}),
+            "treatment": record_of(measurement, {}, None)["engine"]["treatment"],
+            "boards": measurement.boards,
+            "driver": ", ".join(sorted(drivers)) or None,
+            **self._of_run,
+        }
+
+    @cached_property
+    def _of_run(self) -> dict[str, Any]:
+        return self.recorder.provenance()  # asks git
+
     def stage(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> None:
         """Keep a baseline ready to be stored when the test has passed."""
         identity = self._identity(measurement)
-        info = measurement.info
         now = datetime.now(UTC).isoformat(timespec="seconds")
         records = baselines.as_records(REGISTRY, summaries)
         boards = {}
@@ -129,15 +160,10 @@ class Gatekeeper:
             saved_at=now,
             identity=identity,
             workload=measurement.workload.to_json(),
-            provenance={
-                "engine": info.kind,
-                "engine_version": info.version,
-                **({"request": info.args["request"]} if "request" in info.args else {}),
-                "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
-                **self.recorder.provenance(),
-            },
+            provenance=self._provenance(measurement),
             metrics=records,
             boards=boards,
+            conditions={name: one.launches for name, one in observe(measurement.launches).items() if one.launches},
         )
         path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
         state.staged.append((path, baseline))

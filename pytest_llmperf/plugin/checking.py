@@ -135,7 +135,8 @@ class Llmperf:
             self._session.gatekeeper.stage(self._state, measurement, summaries)
             return run
         comparisons, differing = self._session.gatekeeper.gate(self._state, measurement, summaries)
-        record = record_of(measurement, summaries, comparisons, incomparable=differing)
+        beside = self._session.gatekeeper.beside(measurement)
+        record = record_of(measurement, summaries, comparisons, incomparable=differing, beside=beside)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):
             self._fail(record)

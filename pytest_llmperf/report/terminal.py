@@ -207,6 +207,7 @@ def failure_paragraph(record: Mapping[str, Any]) -> str:
         lines.append(f"  The measurement cannot be trusted: {record['invalid']}")
     shown = [v for v in record["verdicts"] if v["verdict"] not in ("pass", "improved", "not-applicable")]
     lines += [f"  {_sentence(v, record)}" for v in _grouped(shown or record["verdicts"])]
+    lines += [f"  {_printable(sentence)}" for sentence in record.get("explanation", ())]
     if advice := _ADVICE.get(record["verdict"]):
         lines.append(f"  {advice}")
     elif not record["invalid"] and not shown:
