@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ESSENTIAL", "OF_SERVERS", "PARTS", "RULES", "Rule"]
+__all__ = ["CONSEQUENCES", "ESSENTIAL", "GROUPS", "OF_SERVERS", "PARTS", "RULES", "Rule"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ RULES: Mapping[str, Rule] = {
     "gpu_utilization": Rule("the GPU utilisation", 0.05, False, "lower", "a share of sampling periods, in percent"),
     "preemptions": Rule("the number of preemptions", 1.0, False, "higher", "each one is a prefill done twice"),
     "prefix_cache_hit_rate": Rule("the prefix cache's hit rate", 0.01, False, "lower", "chance prompts share less"),
+    "client_overhead": Rule("the client's overhead", 1e-4, False, "higher", "how much later a process wakes up now and "
+                            "then"),
+    "send_delay": Rule("the delay of sending", 1e-4, False, "higher", "likewise"),
     "power": Rule("the power", 0.03, True, None, "boards of one temperature and clock repeat within 1 to 2 %"),
     "memory_used": Rule("the memory in use", 0.02, True, None, "allocators round up"),
     "repeat_spread": Rule("the spread between repeats", 0.02, False, "higher", "a sign of something else at work"),
@@ -60,6 +63,21 @@ PARTS: Mapping[str, str] = {
     "prefill_time": "prefill",
     "decode_time": "decode",
     "client_overhead": "delivery to the client",
+}
+
+#: What follows from the time that something takes: the same work in more of it is less work a second.
+CONSEQUENCES = frozenset({"dram_utilization", "tensor_utilization", "gpu_utilization", "power"})
+
+#: How conditions are called that did not move; others are not worth a word then.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "clocks": ("sm_clock", "memory_clock"),
+    "throttling": ("power_cap_share", "thermal_share", "other_throttle_share"),
+    "temperature": ("temperature",),
+    "power": ("power",),
+    "number of requests running": ("batch_occupancy",),
+    "client": ("send_delay", "client_overhead"),
+    "preemptions": ("preemptions",),
+    "cache hits": ("prefix_cache_hit_rate",),
 }
 
 #: Conditions whose absence is worth a word.

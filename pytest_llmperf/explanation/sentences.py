@@ -18,7 +18,7 @@ from pytest_llmperf.explanation.movement import (
     over_http,
     parts,
 )
-from pytest_llmperf.explanation.rules import ESSENTIAL, OF_SERVERS, PARTS, RULES
+from pytest_llmperf.explanation.rules import CONSEQUENCES, ESSENTIAL, GROUPS, OF_SERVERS, PARTS, RULES
 from pytest_llmperf.report.results import TestRecord
 from pytest_llmperf.report.units import format_value
 
@@ -111,36 +111,42 @@ def _unknown(test: TestRecord) -> list[tuple[str, str]]:
 
 def _sentences(test: TestRecord, found: Explanation, worse: bool) -> list[str]:
     lead = _lead(test, found, worse)
-    goes = [m for m in found.moved if m.name not in _HOLDS_BACK and _goes_with(m, lead, found, worse)]
-    limits = [m for m in found.moved if m.name in _HOLDS_BACK]
-    told: set[str] = set()
+    known = {part.name for part in found.parts} | ({"power"} if found.energy is not None else set())
+    moved = [m for m in found.moved if m.name not in known]
+    goes = [m for m in moved if _goes_with(m, lead, found, worse)]
+    beside = _beside(goes, clock_held="sm_clock" in found.still)
+    under = f"under test: {'; '.join(found.under_test)}" if found.under_test else None
     sentences = []
     if lead:
         first, *rest = lead
-        if goes or limits:
-            # The clock and what held it back are one thing; every other condition has its own place.
-            clock = [m for m in goes if m.name == "sm_clock"]
-            beside = clock or ([] if limits else goes[:1])
-            told = {m.name for m in (*beside, *limits)}
-            first += f"; with it {_clause(test, beside, limits)}"
-        sentences = [f"{_capital(first)}.", *(f"{_capital(text)}." for text in rest)]
-    also = [m for m in goes if m.name not in told]
+        if beside:
+            first += f"; with it {_clause(test, beside)}"
+        elif under:
+            first, under = f"{first}; {under}", None
+        sentences = [f"{_capital(text)}." for text in (first, *rest)]
+    also = [m for m in goes if m not in beside]
+    otherwise = [m for m in moved if m not in goes]
     if also:
         sentences.append(f"Also with it: {'; '.join(_change(m) for m in also)}.")
-    otherwise = [m for m in found.moved if m not in goes and m not in limits]
-    otherwise += [m for m in limits if m.name not in told]
     if otherwise:
         sentences.append(f"Different as well: {'; '.join(_change(m) for m in otherwise)}.")
-    if lead and not found.moved and not found.under_test:
+    if lead and not moved and not found.under_test:
         sentences.append("Of what was recorded, nothing else moved with it.")
-    if found.under_test:
-        sentences.append(f"Under test: {'; '.join(found.under_test)}.")
+    if under:
+        sentences.append(f"{_capital(under)}.")
     if (crossed := over_http(test)) is not None:
         now, before = ("over HTTP", "in process") if crossed else ("in process", "over HTTP")
         sentences.append(f"The parts of the latency were measured {now}, in the baseline {before}: not like with like.")
-    sentences += _unmoved(found)
-    sentences += _not_known(found)
-    return sentences
+    return [*sentences, *_unmoved(found), *_not_known(found)]
+
+
+def _beside(goes: Sequence[Movement], *, clock_held: bool) -> list[Movement]:
+    """What is told in the first sentence: the clock and what held it back, which are one thing; else one condition."""
+    clock = [m for m in goes if m.name == "sm_clock" or m.name in _HOLDS_BACK]
+    if clock and not clock_held:
+        return clock
+    # A limit that took nothing from the clock comes after what else there is.
+    return [m for m in goes if m not in clock and m.name not in CONSEQUENCES][:1]
 
 
 def _lead(test: TestRecord, found: Explanation, worse: bool) -> list[str]:
@@ -232,18 +238,14 @@ def _goes_with(movement: Movement, lead: Sequence[str], found: Explanation, wors
     return (movement.direction == slower) == worse
 
 
-def _clause(test: TestRecord, beside: Sequence[Movement], limits: Sequence[Movement]) -> str:
-    """What went with it: one condition or, of the clock, also what held it back."""
-    if not beside:
-        return " and ".join(_change(m, was=True) for m in limits)
-    text = _change(beside[0], was=True)
+def _clause(test: TestRecord, beside: Sequence[Movement]) -> str:
+    limits = [m for m in beside if m.name in _HOLDS_BACK]
+    shares = [f"{_HOLDS_BACK[m.name]} for {m.now:.0%} of the time ({m.before:.0%} in the baseline)" for m in limits]
     if beside[0].name != "sm_clock":
-        return text
+        return f"the clock was held back by {' and by '.join(shares)}" if limits else _change(beside[0], was=True)
+    text = _change(beside[0], was=True)
     if limits:
-        held = " and by ".join(
-            f"{_HOLDS_BACK[m.name]} for {m.now:.0%} of the time ({m.before:.0%} in the baseline)" for m in limits
-        )
-        return f"{text}, held back by {held}"
+        return f"{text}, held back by {' and by '.join(shares)}"
     known = [test.conditions.get(name) for name in ("power_cap_share", "thermal_share")]
     if all(record is not None and record.value == 0 for record in known):
         return f"{text}, held back by neither the power cap nor heat"
@@ -264,6 +266,8 @@ def _change(movement: Movement, *, was: bool = False) -> str:
 def _value(movement: Movement, value: float) -> str:
     if movement.name == "preemptions":
         return f"{value:g}"
+    if movement.unit == "requests":
+        return f"{value:.3g}"
     if movement.name == "temperature":
         return f"{value:.0f} °C"
     if movement.unit == "1":
@@ -272,9 +276,15 @@ def _value(movement: Movement, value: float) -> str:
 
 
 def _unmoved(found: Explanation) -> list[str]:
-    titles = [RULES[name].title.removeprefix("the ") for name in found.still]
+    moved = {m.name for m in found.moved}
+    titles = []
+    for group, names in GROUPS.items():
+        still = [name for name in names if name in found.still]
+        if still and not moved.intersection(names):
+            alone = len(still) < len(names) and len(still) == 1
+            titles.append(RULES[still[0]].title.removeprefix("the ") if alone else group)
     if found.under_test == ():
-        titles.append("engine, arguments and driver")
+        titles.append("engine and arguments")
     return [f"As in the baseline: {_listed(titles)}."] if titles else []
 
 
