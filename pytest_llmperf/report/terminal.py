@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_llmperf.report.results import Results, TestRecord
 from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.units import printable as _printable
 
 __all__ = ["failure_paragraph", "table"]
 
@@ -184,11 +185,6 @@ def _verdict(test: TestRecord) -> str:
 
 def _short(test: TestRecord) -> str:
     return _printable(test.nodeid.partition("::")[2] or test.nodeid)
-
-
-def _printable(text: str) -> str:
-    """Control characters, in a test's id or a server's name, would act on the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
