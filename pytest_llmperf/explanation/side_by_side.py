@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_llmperf.explanation.comparison import ComparedMetric, ComparedRuns, ComparedTest
-from pytest_llmperf.explanation.printing import wrapped
+from pytest_llmperf.explanation.printing import WIDTH, wrapped
 from pytest_llmperf.explanation.statistics import CONFIDENCE
 from pytest_llmperf.report.results import Results
 from pytest_llmperf.report.units import format_change, format_value
@@ -43,7 +43,7 @@ def _test(test: ComparedTest) -> Iterator[str]:
     if test.differences:
         yield from wrapped(f"Different: {'; '.join(test.differences)}", 2)
     if test.metrics:
-        yield f"  {'':<21}{'A':>12}{'B':>12}{'change':>10}  {CONFIDENCE:.0%} interval"
+        yield f"  {'':<21}{'A':>11}{'B':>11}{'change':>10}  {CONFIDENCE:.0%} interval"
     for metric in test.metrics:
         yield _line(metric)
     for moved in test.conditions:
@@ -51,7 +51,7 @@ def _test(test: ComparedTest) -> Iterator[str]:
             continue
         change = moved.now / moved.before - 1 if moved.before and moved.unit != "1" and moved.unit != "°C" else None
         values = [format_value(value, moved.unit, bare=moved.unit == "requests") for value in (moved.before, moved.now)]
-        yield f"  {moved.name:<21}{values[0]:>12}{values[1]:>12}{format_change(change):>10}"
+        yield f"  {moved.name:<21}{values[0]:>11}{values[1]:>11}{format_change(change):>10}"
     for name, reason in test.only_one:
         yield from wrapped(f"{name}: {reason}", 2)
     if any(metric.other_board for metric in test.metrics):
@@ -62,8 +62,8 @@ def _line(metric: ComparedMetric) -> str:
     name = metric.name + ("*" if metric.other_board else "")
     values = [format_value(value, metric.unit, bare=len(metric.unit) > 3) for value in (metric.before, metric.now)]
     interval = "" if metric.interval is None else f"{_bound(metric.interval[0])} to {_bound(metric.interval[1])}"
-    figures = f"{values[0]:>12}{values[1]:>12}{format_change(metric.change):>10}"
-    return f"  {name:<21}{figures}  {interval:<16} {metric.outside_noise or ''}".rstrip()
+    figures = f"{values[0]:>11}{values[1]:>11}{format_change(metric.change):>10}"
+    return f"  {name:<21}{figures}  {interval:<16} {metric.outside_noise or ''}"[:WIDTH].rstrip()
 
 
 def _bound(change: float) -> str:
