@@ -29,7 +29,7 @@ _EXPLAINED = ("regressed", "inconclusive", "improved")
 #: Causes that are told together with the SM clock.
 _HOLDS_BACK = {"power_cap_share": "the power cap", "thermal_share": "heat", "other_throttle_share": "another limit"}
 _DECODES = ("tpot", "itl", "chunk_gap")
-#: A change of the engine's own decode time below this is none, beside one that a gate sees.
+#: A change of the engine's own decode time, of power or of time below this is none, beside one that a gate sees.
 _AS_BEFORE = 0.01
 
 
@@ -220,14 +220,24 @@ def _engine_decodes_as_before(test: TestRecord) -> bool:
 
 def _energy_sentence(split: EnergySplit) -> str:
     what = "energy for the same work" if split.metric == "energy" else "energy a token"
-    text = f"{what} is {_percent(split.energy - 1)} {_more(split.energy)}: "
-    power = f"power {_percent(split.power - 1)} {_more(split.power)}"
-    time = f"time {_percent(split.time - 1)} {'longer' if split.time >= 1 else 'shorter'}"
+    text = f"{what} is {_percent(split.energy - 1)} {_more(split.energy)}"
+    factors = [
+        ("power", split.power, _more(split.power), split.by_power),
+        ("time", split.time, "longer" if split.time >= 1 else "shorter", _rest(split.by_power)),
+    ]
+    moved = [factor for factor in factors if abs(factor[1] - 1) >= _AS_BEFORE]
+    words = [f"{name} {_percent(ratio - 1)} {direction}" for name, ratio, direction, _ in moved]
+    if len(moved) < 2:
+        same = [name for name, ratio, *_ in factors if abs(ratio - 1) < _AS_BEFORE]
+        return f"{text}: {', '.join(words)}{', ' if words else ''}{' and '.join(same)} as in the baseline"
     if split.by_power is None:
-        return f"{text}{power}, {time}"
-    shares = ((power, split.by_power), (time, 1 - split.by_power))
-    ordered = sorted(shares, key=lambda entry: -entry[1])
-    return text + " and ".join(f"{words} ({share:.0%} of it)" for words, share in ordered)
+        return f"{text}: {', '.join(words)}"
+    shares = sorted(zip(words, (share or 0.0 for *_, share in moved), strict=True), key=lambda entry: -entry[1])
+    return f"{text}: " + " and ".join(f"{told} ({share:.0%} of it)" for told, share in shares)
+
+
+def _rest(share: float | None) -> float | None:
+    return None if share is None else 1 - share
 
 
 def _goes_with(movement: Movement, lead: Sequence[str], found: Explanation, worse: bool) -> bool:

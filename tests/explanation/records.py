@@ -57,7 +57,9 @@ def verdict(name: str, ratio: float, kind: str | None = None, tolerance: float =
 
 def conditions(now: dict[str, float | None], before: dict[str, float | None] | None = None) -> dict[str, Any]:
     found = {}
-    for name, (unit, rest) in {**AT_REST, **{n: ("1", 0.0) for n in {*now, *(before or {})} - AT_REST.keys()}}.items():
+    others = {*now, *(before or {})} - AT_REST.keys()
+    others = {*now, *(before or {})} - AT_REST.keys()
+    for name, (unit, rest) in {**AT_REST, **dict.fromkeys(others, ("1", 0.0))}.items():
         value, baseline = now.get(name, rest), (before or {}).get(name, rest)
         found[name] = {
             "unit": unit,
@@ -108,7 +110,7 @@ def record(*args: Any, **more: Any) -> TestRecord:
     return TestRecord.model_validate(document(*args, **more))
 
 
-def run(*tests: dict[str, Any], id: str = "r", gpus: tuple[str, ...] = ("GPU-1",), **environment: Any) -> dict[str, Any]:
+def run(*tests: dict[str, Any], id: str = "r", gpus: tuple[str, ...] = ("GPU-1",), **machine: Any) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "run": {
@@ -122,7 +124,7 @@ def run(*tests: dict[str, Any], id: str = "r", gpus: tuple[str, ...] = ("GPU-1",
                  "memory_bytes": 1, "simulated": False}
                 for i, uuid in enumerate(gpus)
             ],
-            **environment,
+            **machine,
         },
         "tests": list(tests),
     }  # fmt: skip
