@@ -28,6 +28,7 @@ __all__ = ["Explanation", "explain"]
 _EXPLAINED = ("regressed", "inconclusive", "improved")
 #: Causes that are told together with the SM clock.
 _HOLDS_BACK = {"power_cap_share": "the power cap", "thermal_share": "heat", "other_throttle_share": "another limit"}
+_DRIFTED = "It drifted from the anchor in several steps: beside the anchor no conditions are kept."
 _DECODES = ("tpot", "itl", "chunk_gap")
 #: A change of the engine's own decode time, of power or of time below this is none, beside one that a gate sees.
 _AS_BEFORE = 0.01
@@ -66,10 +67,15 @@ def explain(test: TestRecord) -> Explanation:
     Args:
         test: Its record, which holds the baseline's conditions and provenance beside the run's.
     """
-    verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in test.verdicts)), None)
-    if verdict is None or test.invalid is not None:
+    against = [one for one in test.verdicts if getattr(one, "against", "baseline") == "baseline"]
+    verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in against)), None)
+    if test.invalid is not None:
         return Explanation(None)
-    verdicts = [one for one in test.verdicts if one.verdict == verdict and one.change is not None]
+    if (verdict is None or verdict != "regressed") and any(one.verdict == "regressed" for one in test.verdicts):
+        return Explanation("regressed", sentences=(_DRIFTED,))
+    if verdict is None:
+        return Explanation(None)
+    verdicts = [one for one in against if one.verdict == verdict and one.change is not None]
     metrics = tuple(one.metric for one in verdicts)
     # An inconclusive change may point either way: it is explained in the direction in which it points.
     worse = verdict != "improved" and not _points_to_better(test, metrics)

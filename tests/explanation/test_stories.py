@@ -1,6 +1,7 @@
 """What is told of regressions whose stories are known: records made by hand."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -257,3 +258,13 @@ def test_two_metrics_that_went_opposite_ways_are_explained_by_the_worse():
     verdicts = [verdict("ttft", 0.5, "improved"), verdict("tpot", 1.07)]
     found = explain(record({"ttft": 0.5, "tpot": 1.07}, DECODE, verdicts=verdicts))
     assert (found.verdict, found.metrics) == ("regressed", ("tpot",))
+
+
+def test_an_anchor_has_no_conditions_to_compare_with():
+    one = record({"tpot": 1.07}, {**DECODE, "sm_clock": 1e9}, kind="pass")
+    anchored = SimpleNamespace(**{**dict(one.verdicts[0]), "verdict": "regressed", "against": "anchor"})
+    found = explain(one.model_copy(update={"verdicts": [*one.verdicts, anchored]}))
+    assert found.sentences == (
+        "It drifted from the anchor in several steps: beside the anchor no conditions are kept.",
+    )
+    assert found.parts == ()

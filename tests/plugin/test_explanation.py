@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from pytest_llmperf import baselines
 from pytest_llmperf.__main__ import main
 from pytest_llmperf.conditions import CONDITIONS
 from pytest_llmperf.measurement import Measurement
@@ -138,11 +139,10 @@ def test_the_commands_read_what_a_run_has_written(saved, capsys):
 
 
 def test_hostile_arguments_are_text_in_the_paragraph_and_the_page(saved):
-    path, stored = baseline(saved)
-    record = {**stored, "provenance": {**stored["provenance"], "treatment": {"<img src=x>": "\x1b[2J"}}}
-    from pytest_llmperf import baselines
-
-    baselines.store(path, baselines.Baseline.model_validate_json(json.dumps(record)))
+    path, _ = baseline(saved)
+    stored = baselines.load(path)
+    hostile = {**stored.provenance, "treatment": {"<img src=x>": "\x1b[2J"}}
+    baselines.store(path, stored.model_copy(update={"provenance": hostile}))
     result = saved.run(engine="sim:h200,slowdown=1.2")
     assert not any("\x1b" in line for line in result.stdout.lines)
     page = (saved.folder / "report/report.html").read_text()
