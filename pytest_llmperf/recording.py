@@ -5,24 +5,47 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
+from pytest_llmperf.conditions import observe
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Account
+from pytest_llmperf.explanation import explain
 from pytest_llmperf.gate import Comparison, worst
 from pytest_llmperf.gpu import value_or_none, why_unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.overhead import client_overhead
+from pytest_llmperf.report.results import TestRecord
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
 
-__all__ = ["definitions", "failure_record", "record_of"]
+__all__ = ["Beside", "definitions", "failure_record", "record_of"]
 
 #: Reasons of failed requests that the record keeps with their counts.
 _REASONS = 10
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a record holds of the baseline beside the verdicts.
+
+    Attributes:
+        provenance: Of this measurement, in the words of a baseline.
+        baseline_provenance: Of the baseline; ``None`` when there is none.
+        conditions: The baseline's, launch by launch.
+    """
+
+    provenance: Mapping[str, Any] | None = None
+    baseline_provenance: Mapping[str, Any] | None = None
+    conditions: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+_ALONE = Beside()
 
 
 def record_of(
@@ -31,6 +54,7 @@ def record_of(
     comparisons: Sequence[Comparison] | None,
     *,
     incomparable: Sequence[str] = (),
+    beside: Beside = _ALONE,
 ) -> dict[str, Any]:
     """The test's record in plain JSON types.
 
@@ -39,6 +63,7 @@ def record_of(
         summaries: Its metrics.
         comparisons: The gate's verdicts; ``None`` when nothing was gated.
         incomparable: Fields in which the baseline differs, as sentences.
+        beside: The baseline's circumstances.
     """
     invalid = measurement.invalid
     if invalid is not None:
@@ -48,7 +73,7 @@ def record_of(
     else:
         verdict = worst(c.verdict for c in comparisons)
     overhead = client_overhead(repeat for launch in measurement.launches for repeat in launch.repeats)
-    return {
+    record = {
         "nodeid": measurement.test,
         "verdict": verdict,
         "outcome": "unfinished",
@@ -65,10 +90,23 @@ def record_of(
         "client_overhead": None if overhead is None else asdict(overhead),
         "client": [_client(launch.account) for launch in measurement.launches if launch.account.client is not None],
         "server": [_server(launch.account) for launch in measurement.launches if launch.account.server is not None],
+        "conditions": _conditions(measurement.launches, beside.conditions),
+        "provenance": None if beside.provenance is None else _plain(beside.provenance),
+        "baseline_provenance": None if beside.baseline_provenance is None else _plain(beside.baseline_provenance),
+        "explanation": [],
         "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
         "invalid": invalid,
         **measurement.record(),
     }
+    return record if comparisons is None else {**record, "explanation": _explanation(record)}
+
+
+def _explanation(record: Mapping[str, Any]) -> list[str]:
+    """What moved with the verdicts; nothing of a record that does not fit its schema, which the report will say."""
+    try:
+        return list(explain(TestRecord.model_validate(record)).sentences)
+    except ValidationError:
+        return []
 
 
 def definitions() -> dict[str, dict[str, str]]:
@@ -98,6 +136,10 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "phases": None,
         "client": [],
         "server": [],
+        "conditions": {},
+        "provenance": None,
+        "baseline_provenance": None,
+        "explanation": [],
         "warnings": [],
         "invalid": reason,
     }
@@ -208,6 +250,20 @@ def _metric(name: str, summary: Summary) -> dict[str, Any]:
         "percentiles": None if summary.percentiles is None else dict(summary.percentiles),
         "launches": [list(launch) for launch in summary.launches],
         "reason": summary.reason,
+    }
+
+
+def _conditions(launches: Sequence[Launch], baseline: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    return {
+        name: {
+            "unit": observed.unit,
+            "launches": list(observed.launches),
+            "value": observed.value,
+            "baseline": statistics.median(before) if (before := baseline.get(name)) else None,
+            "baseline_launches": list(before or ()),
+            "reason": observed.reason,
+        }
+        for name, observed in observe(launches).items()
     }
 
 

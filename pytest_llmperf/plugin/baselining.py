@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_llmperf import baselines
+from pytest_llmperf.conditions import observe
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.gpu.nvml import Board
 from pytest_llmperf.measurement import Measurement, identity_of
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions, budgets
 from pytest_llmperf.plugin.recorder import printable
-from pytest_llmperf.recording import record_of
+from pytest_llmperf.recording import Beside, record_of
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.recorder import Recorder
@@ -109,22 +110,36 @@ class Shelf:
             saved_at=now,
             identity=identity,
             workload=printable(measurement.workload.to_json()),
-            provenance=printable(self._provenance(measurement, summaries)),
+            provenance=printable(self._provenance(measurement)),
             metrics=records,
             boards=boards,
+            conditions={name: one.launches for name, one in observe(measurement.launches).items() if one.launches},
         )
         path = baselines.baseline_path(self.options.baselines, identity, baseline.test)
         state.staged.append((path, baseline))
         few = baselines.few_launches(len(measurement.launches))
         return [*([few] if few else []), *self._left_behind(path, identity), *self._crept(state, path, baseline)]
 
-    def _provenance(self, measurement: Measurement, summaries: Mapping[str, Summary]) -> dict[str, Any]:
+    def beside(self, measurement: Measurement) -> Beside:
+        """What is told of the baseline beside the verdicts: where it comes from, and what was so when it was measured.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        _, baseline, _ = self.find(self.identity(measurement), measurement.test)
+        now = self._provenance(measurement)
+        if baseline is None:
+            return Beside(now)
+        return Beside(now, {**baseline.provenance, "saved_at": baseline.saved_at}, baseline.conditions)
+
+    def _provenance(self, measurement: Measurement) -> dict[str, Any]:
+        """What was under test, and where: recorded with a baseline, and no part of its identity."""
         info = measurement.info
         return {
             "engine": info.kind,
             "engine_version": info.version,
             **({"request": info.args["request"]} if "request" in info.args else {}),
-            "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
+            "treatment": record_of(measurement, {}, None)["engine"]["treatment"],
             "launches": len(measurement.launches),
             "repeats": self.options.repeats,
             **self.recorder.provenance((measurement.boards or "").split("+")),

@@ -137,7 +137,8 @@ class Llmperf:
                 self._fail_with(record, f"{why}; the first with: {record['requests']['first_error']}")
             return run
         comparisons, differing = self._session.judge.gate(self._state, measurement, summaries)
-        record = record_of(measurement, summaries, comparisons, incomparable=differing)
+        beside = self._session.shelf.beside(measurement)
+        record = record_of(measurement, summaries, comparisons, incomparable=differing, beside=beside)
         record["advisory"] = self._session.judge.advisory(self._state, measurement, summaries)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):

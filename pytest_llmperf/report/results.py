@@ -325,6 +325,17 @@ class Trial(_Model):
     met: bool
 
 
+class ConditionRecord(_Model):
+    """What was so while the test was measured, and while its baseline was; it gates nothing."""
+
+    unit: str
+    launches: list[Number] = Field(description="one number a launch")
+    value: Number | None = Field(description="median over the launches")
+    baseline: Number | None = Field(description="the baseline's, likewise; null where it holds none")
+    baseline_launches: list[Number]
+    reason: str | None = Field(description="why there is no value")
+
+
 class Search(_Model):
     """A search for the highest rate that meets the SLOs."""
 
@@ -395,6 +406,12 @@ class TestRecord(_Model):
     phases: list[Phases] | None = Field(default=None, description="launch by launch, of a measurement of phases")
     client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
     server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
+    conditions: dict[str, ConditionRecord] = Field(default={}, description="by name")
+    provenance: dict[str, Any] | None = Field(
+        default=None, description="what a baseline of this measurement remembers of it; null when nothing was gated"
+    )
+    baseline_provenance: dict[str, Any] | None = Field(default=None, description="what the baseline remembers of it")
+    explanation: list[str] = Field(default=[], description="what moved with a verdict that is no pass, in sentences")
     warnings: list[str]
     invalid: str | None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_llmperf.report.commands import saving
 from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
-from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.units import format_change, format_value, printable
 from pytest_llmperf.report.wording import (
     badness,
     better_of,
@@ -17,7 +17,6 @@ from pytest_llmperf.report.wording import (
     evidence,
     failed_otherwise,
     judged,
-    printable,
     short_name,
     unit_of,
     values,
@@ -231,6 +230,7 @@ def failure_paragraph(record: Mapping[str, Any], command: str | None = None) -> 
     shown = [v for v in record["verdicts"] if v["verdict"] not in ("pass", "improved", "not-applicable")]
     for verdict in _grouped(shown or record["verdicts"]):
         lines += _sentences(VerdictRecord.model_construct(**verdict), record["metrics"])
+    lines += [f"  {printable(sentence)}" for sentence in record.get("explanation", ())]
     if advice := _ADVICE.get(record["verdict"]):
         lines += [f"  {advice}", f"    {printable(saving(command))}"]
     elif not record["invalid"] and not shown:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
-from pytest_llmperf.report.units import format_change, format_value, percent
+from pytest_llmperf.report.units import format_change, format_value, percent, printable
 
 __all__ = [
     "against",
@@ -21,7 +21,6 @@ __all__ = [
     "judged",
     "launches_used",
     "plural",
-    "printable",
     "short_name",
     "unit_of",
     "values",
@@ -42,11 +41,6 @@ def plural(count: int, noun: str, plural: str = "") -> str:
     """
     many = plural or noun + ("es" if noun.endswith("ch") else "s")
     return f"{count} {noun if count == 1 else many}"
-
-
-def printable(text: str) -> str:
-    """Control characters, in a test's id or a server's name, would act on a terminal or break a line."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def short_name(nodeid: str) -> str:

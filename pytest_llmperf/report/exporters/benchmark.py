@@ -12,8 +12,8 @@ import statistics
 from typing import Any
 
 from pytest_llmperf.report.results import MetricValue, Results, TestRecord
-from pytest_llmperf.report.units import format_change
-from pytest_llmperf.report.wording import format_interval, format_tolerance, plural, printable
+from pytest_llmperf.report.units import format_change, printable
+from pytest_llmperf.report.wording import format_interval, format_tolerance, plural
 
 __all__ = ["METRICS", "benchmark"]
 

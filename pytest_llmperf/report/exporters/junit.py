@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_llmperf.report.results import WORST_FIRST
-from pytest_llmperf.report.wording import printable, unit_of
+from pytest_llmperf.report.units import printable
+from pytest_llmperf.report.wording import unit_of
 
 __all__ = ["properties"]
 

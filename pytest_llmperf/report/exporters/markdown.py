@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pytest_llmperf.report.wording import printable
+from pytest_llmperf.report.units import printable
 
 __all__ = ["code", "fence", "keep_within", "table", "text"]
 
