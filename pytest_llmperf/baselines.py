@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.files import write_atomically
+from pytest_llmperf.fingerprint.record import OutputsRecord
 from pytest_llmperf.metrics import REGISTRY, Summary
 
 __all__ = [
@@ -114,6 +115,7 @@ class Baseline(_Strict):
     Attributes:
         metrics: What compares on every board of the same product.
         boards: What compares on the same boards only, by their UUIDs (several are joined by ``+``).
+        outputs: What the engine answered to fixed prompts; ``None`` when it was not asked, or did not tell.
     """
 
     schema_version: Literal[1]
@@ -124,6 +126,7 @@ class Baseline(_Strict):
     provenance: dict[str, Any]
     metrics: dict[str, MetricRecord]
     boards: dict[str, BoardRecord] = {}
+    outputs: OutputsRecord | None = None
 
     def summaries(self, boards: str | None) -> dict[str, Summary]:
         """What a run on these boards is compared with."""

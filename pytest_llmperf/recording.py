@@ -10,7 +10,8 @@ from typing import Any
 
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Account
-from pytest_llmperf.gate import Comparison, worst
+from pytest_llmperf.fingerprint import DEFINITIONS, Agreement, Outputs, Unavailable
+from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.gpu import value_or_none, why_unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
 from pytest_llmperf.measurement import Measurement
@@ -19,7 +20,7 @@ from pytest_llmperf.overhead import client_overhead
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
 
-__all__ = ["definitions", "failure_record", "record_of"]
+__all__ = ["definitions", "failure_record", "outputs_record", "record_of"]
 
 #: Reasons of failed requests that the record keeps with their counts.
 _REASONS = 10
@@ -46,7 +47,8 @@ def record_of(
     elif comparisons is None:
         verdict = "measured"
     else:
-        verdict = worst(c.verdict for c in comparisons)
+        # Answers can spoil a verdict, and never make one: they say nothing of performance.
+        verdict = worst(c.verdict for c in comparisons if c.metric not in DEFINITIONS or c.verdict not in PASSING)
     overhead = client_overhead(repeat for launch in measurement.launches for repeat in launch.repeats)
     return {
         "nodeid": measurement.test,
@@ -55,6 +57,7 @@ def record_of(
         "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
         "search": None,
         "phases": None,
+        "outputs": outputs_record(measurement),
         "engine": _engine(measurement.info),
         "clock": _clock(measurement.launches),
         "energy": [_energy(launch) for launch in measurement.launches if launch.samples],
@@ -64,7 +67,7 @@ def record_of(
         "client_overhead": None if overhead is None else asdict(overhead),
         "client": [_client(launch.account) for launch in measurement.launches if launch.account.client is not None],
         "server": [_server(launch.account) for launch in measurement.launches if launch.account.server is not None],
-        "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
+        "warnings": [*measurement.warnings, *_beyond_peak(summaries), *_unanswered(measurement.outputs), *incomparable],
         "invalid": invalid,
         **measurement.record(),
     }
@@ -75,6 +78,33 @@ def definitions() -> dict[str, dict[str, str]]:
     return {
         name: {"unit": m.unit, "better": m.better, "formula": m.formula, "source": m.source}
         for name, m in REGISTRY.items()
+    } | {name: dict(definition) for name, definition in DEFINITIONS.items()}
+
+
+def outputs_record(
+    measurement: Measurement, agreement: Agreement | None = None, reason: str | None = None
+) -> dict[str, Any] | None:
+    """What the record says of the answers to fixed prompts; ``None`` when they were not asked for.
+
+    Args:
+        measurement: Holds them, or why there are none.
+        agreement: With the baseline's; ``None`` when they were not compared.
+        reason: Why they were not.
+    """
+    outputs = measurement.outputs
+    if outputs is None:
+        return None
+    first = None if agreement is None else agreement.first_difference
+    if agreement is None and reason is None:
+        reason = outputs.reason if isinstance(outputs, Unavailable) else "nothing was gated"
+    return {
+        "prompts": len(outputs.answers) if isinstance(outputs, Outputs) else None,
+        "tokens": outputs.tokens if isinstance(outputs, Outputs) else None,
+        "token_agreement": agreement and agreement.token_agreement,
+        "logprob_difference": agreement and agreement.logprob_difference,
+        "first_difference": None if first is None else asdict(first),
+        "worst_prompt": agreement and agreement.worst_prompt,
+        "reason": reason,
     }
 
 
@@ -94,6 +124,7 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "client_overhead": None,
         "search": None,
         "phases": None,
+        "outputs": None,
         "client": [],
         "server": [],
         "warnings": [],
@@ -178,6 +209,13 @@ def _beyond_peak(summaries: Mapping[str, Summary]) -> list[str]:
         for name in ("mbu", "mfu", "roofline_efficiency")
         if (summary := summaries.get(name)) is not None and summary.value is not None and summary.value > 1
     ]
+
+
+def _unanswered(outputs: Outputs | Unavailable | None) -> list[str]:
+    """That the answers could not be taken, where they should have been there."""
+    if not isinstance(outputs, Unavailable) or not outputs.failed:
+        return []
+    return [f"The answers to fixed prompts could not be taken: {outputs.reason}."]
 
 
 def _engine(info: EngineInfo) -> dict[str, Any]:

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from pytest_llmperf import baselines
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.errors import BaselineError
+from pytest_llmperf.fingerprint import Outputs
+from pytest_llmperf.fingerprint.record import OutputsRecord
 from pytest_llmperf.gate import Comparison, compare
 from pytest_llmperf.gpu.nvml import Board
 from pytest_llmperf.measurement import Measurement, identity_of
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions
+from pytest_llmperf.plugin.outputs import Judged, judge
 from pytest_llmperf.recording import record_of
 
 if TYPE_CHECKING:
@@ -89,6 +92,24 @@ class Gatekeeper:
         verdicts = [verdict(name, tolerance) for name, tolerance in gated.items()]
         return verdicts, [*differing, *_taken_otherwise(baseline, measurement.info)]
 
+    def judge_outputs(self, state: TestState, measurement: Measurement) -> Judged | None:
+        """The verdicts on what the engine answered; ``None`` when its answers were not to be compared.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        if measurement.outputs is None or state.outputs is None:
+            return None
+        _, baseline, differing = self._find(self._identity(measurement), measurement.test)
+        stored = None if baseline is None or differing or baseline.outputs is None else baseline.outputs.outputs()
+        if baseline is None:
+            absent = "no baseline is stored"
+        elif differing:
+            absent = "the baseline was measured on something else"
+        else:
+            absent = "the baseline holds no answers (store them with --llmperf-save)"
+        return judge(state.outputs, stored, measurement.outputs, absent=absent)
+
     def _find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
         path = baselines.baseline_path(self.options.baselines, identity, test)
@@ -138,6 +159,7 @@ class Gatekeeper:
             },
             metrics=records,
             boards=boards,
+            outputs=OutputsRecord.of(measurement.outputs) if isinstance(measurement.outputs, Outputs) else None,
         )
         path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
         state.staged.append((path, baseline))

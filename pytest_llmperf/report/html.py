@@ -142,6 +142,8 @@ def _first_line(tests: list[TestRecord]) -> str:
     regressed = [(v.change or 0, t, v) for t in tests for v in t.verdicts if v.verdict == "regressed"]
     if regressed:
         _, test, verdict = max(regressed, key=lambda entry: abs(entry[0]))
+        if verdict.metric not in test.metrics:  # no metric: what the engine answers
+            return f"{test.nodeid} regressed: {verdict.reason}."
         unit = test.metrics[verdict.metric].unit
         values = f"from {format_value(verdict.baseline, unit)} to {format_value(verdict.current, unit)}"
         others = len({t.nodeid for _, t, _ in regressed}) - 1

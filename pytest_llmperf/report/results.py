@@ -331,6 +331,25 @@ class Phases(_Model):
     reason: str | None = Field(description="why there is no regression")
 
 
+class Divergence(_Model):
+    """Where two answers to one prompt part; both counted from 1."""
+
+    prompt: int
+    token: int
+
+
+class Outputs(_Model):
+    """Greedy answers to fixed prompts beside the baseline's."""
+
+    prompts: int | None = Field(description="that were answered; null when none was")
+    tokens: int | None = Field(description="of all answers")
+    token_agreement: Number | None = Field(description="share of the tokens before the first difference of each answer")
+    logprob_difference: Number | None = Field(description="mean absolute difference where the context is the same, nat")
+    first_difference: Divergence | None = Field(description="the earliest token at which answers part")
+    worst_prompt: int | None = Field(description="whose answers agree least, from 1")
+    reason: str | None = Field(description="why nothing was compared")
+
+
 class Overhead(_Model):
     """The client's receive times beside the engine's own stamps, seconds."""
 
@@ -358,6 +377,7 @@ class TestRecord(_Model):
     client_overhead: Overhead | None
     search: Search | None = None
     phases: list[Phases] | None = Field(default=None, description="launch by launch, of a measurement of phases")
+    outputs: Outputs | None = Field(default=None, description="null when answers were not asked for")
     client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
     server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
     warnings: list[str]
