@@ -100,6 +100,8 @@ def outputs_record(
     return {
         "prompts": len(outputs.answers) if isinstance(outputs, Outputs) else None,
         "tokens": outputs.tokens if isinstance(outputs, Outputs) else None,
+        "compared_tokens": agreement and agreement.tokens,
+        "ties": agreement and agreement.ties,
         "token_agreement": agreement and agreement.token_agreement,
         "logprob_difference": agreement and agreement.logprob_difference,
         "first_difference": None if first is None else asdict(first),

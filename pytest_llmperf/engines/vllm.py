@@ -178,13 +178,12 @@ class VllmEngine(StreamingEngine):
 
         completion: Any = None
         with self._own_errors():
-            # No alternatives beside the chosen token: its own log-probability comes without asking for any.
             sampling = SamplingParams(
                 temperature=0.0,
                 max_tokens=length,
                 ignore_eos=True,
                 detokenize=False,
-                logprobs=0,
+                logprobs=2,  # the chosen token and the runner-up
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
             asked = {"prompt_token_ids": list(prompt)}
@@ -193,8 +192,9 @@ class VllmEngine(StreamingEngine):
             if completion is None or not completion.logprobs:
                 raise ValueError("it returned no log-probabilities")
             tokens = tuple(completion.token_ids)
-            found = (entry[token].logprob for token, entry in zip(tokens, completion.logprobs, strict=True))
-            return Answer.of(tokens, found)
+            logprobs = (entry[token].logprob for token, entry in zip(tokens, completion.logprobs, strict=True))
+            best = ([one.logprob for one in entry.values()] for entry in completion.logprobs)
+            return Answer.of(tokens, logprobs, best)
 
     def disturbances(self) -> list[str]:
         """Lines of vLLM's log since the last call that tell of compiling, capturing or tuning."""

@@ -7,7 +7,7 @@ here; the engines take them, and the plugin decides.
 
 from __future__ import annotations
 
-from pytest_llmperf.fingerprint.agreement import Agreement, Divergence, compare
+from pytest_llmperf.fingerprint.agreement import TIE, Agreement, Divergence, compare
 from pytest_llmperf.fingerprint.answers import Answer, Outputs, Unavailable
 from pytest_llmperf.fingerprint.definitions import DEFINITIONS, LOGPROB_DIFFERENCE, TOKEN_AGREEMENT
 from pytest_llmperf.fingerprint.prompts import OUTPUT_LEN, fixed_prompts
@@ -16,6 +16,7 @@ __all__ = [
     "DEFINITIONS",
     "LOGPROB_DIFFERENCE",
     "OUTPUT_LEN",
+    "TIE",
     "TOKEN_AGREEMENT",
     "Agreement",
     "Answer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ __all__ = ["Answer", "Outputs", "Unavailable"]
 #: Stands for a log-probability that is no finite number (of a token ruled out, or of a model that computes NaN); JSON
 #: knows none, and vLLM's server writes this.
 _NO_PROBABILITY = -9999.0
+_PACKED = re.compile(r"([0-9]{1,12}):(-?[0-9]{1,9}\.[0-9]{4})(?::([0-9]{1,9}\.[0-9]{4}))?")
 
 
 @dataclass(frozen=True)
@@ -22,24 +24,38 @@ class Answer:
     Attributes:
         tokens: The generated token ids.
         logprobs: The natural logarithm of each one's probability, given everything before it.
+        margins: By how much that is above the runner-up's, nat; ``None`` where the engine did not tell.
     """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
+    margins: tuple[float | None, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.logprobs) == len(self.margins):
+            counts = (len(self.tokens), len(self.logprobs), len(self.margins))
+            raise ValueError("{} tokens, {} log-probabilities and {} of runners-up".format(*counts))
 
     @classmethod
-    def of(cls, tokens: Iterable[int], logprobs: Iterable[float]) -> Answer:
-        """An answer whose log-probabilities are finite: one that is not becomes -9999.
+    def of(cls, tokens: Iterable[int], logprobs: Iterable[float], best: Iterable[Sequence[float]]) -> Answer:
+        """An answer as engines tell it.
+
+        Args:
+            tokens: The token ids.
+            logprobs: Of each token; one that is no finite number becomes -9999.
+            best: The log-probabilities of the likeliest tokens at each position, in any order; fewer than two tell no
+                runner-up.
 
         Raises:
-            ValueError: there are not as many log-probabilities as tokens.
+            ValueError: they are not equally many.
         """
         finite = (float(p) if math.isfinite(p) else _NO_PROBABILITY for p in logprobs)
-        return cls(*_of_one_length(tuple(tokens), tuple(finite)))
+        return cls(tuple(tokens), tuple(finite), tuple(map(_margin, best)))
 
     def packed(self) -> str:
-        """``"198:-0.1234 260:-1.2000"``: one line of a baseline, which is reviewed like code."""
-        return " ".join(f"{token}:{p:.4f}" for token, p in zip(self.tokens, self.logprobs, strict=True))
+        """``"198:-0.1234:2.5000 260:-1.2000"``: one line of a baseline, which is reviewed like code."""
+        parts = zip(self.tokens, self.logprobs, self.margins, strict=True)
+        return " ".join(f"{token}:{p:.4f}" + ("" if m is None else f":{m:.4f}") for token, p, m in parts)
 
     @classmethod
     def unpacked(cls, text: str) -> Answer:
@@ -48,17 +64,20 @@ class Answer:
         Raises:
             ValueError: it did not write this.
         """
-        pairs = [part.partition(":") for part in text.split()]
-        answer = cls(tuple(int(token) for token, _, _ in pairs), tuple(float(p) for _, _, p in pairs))
-        if any(token < 0 for token in answer.tokens) or not all(map(math.isfinite, answer.logprobs)):
+        found = [_PACKED.fullmatch(part) for part in text.split()]
+        if any(part is None for part in found):
             raise ValueError(f"no answer: {text[:40]!r}")
-        return answer
+        parts = [part.groups() for part in found if part is not None]
+        return cls(
+            tuple(int(token) for token, _, _ in parts),
+            tuple(float(p) for _, p, _ in parts),
+            tuple(None if margin is None else float(margin) for _, _, margin in parts),
+        )
 
 
-def _of_one_length(tokens: tuple[int, ...], logprobs: tuple[float, ...]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    if len(tokens) != len(logprobs):
-        raise ValueError(f"{len(tokens)} tokens, and {len(logprobs)} log-probabilities")
-    return tokens, logprobs
+def _margin(best: Sequence[float]) -> float | None:
+    first, second = sorted(best, reverse=True)[:2] if len(best) > 1 else (math.nan, math.nan)
+    return first - second if math.isfinite(first - second) else None
 
 
 @dataclass(frozen=True)

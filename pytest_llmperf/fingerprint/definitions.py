@@ -13,7 +13,8 @@ DEFINITIONS: Mapping[str, Mapping[str, str]] = {
     TOKEN_AGREEMENT: {
         "unit": "1",
         "better": "higher",
-        "formula": "tokens before the first difference of each two greedy answers / tokens of all answers",
+        "formula": "tokens before the first difference of each two greedy answers / tokens of all answers, those that "
+        "part at a tie up to there",
         "source": "answers to fixed prompts, the run's and the baseline's",
     },
     LOGPROB_DIFFERENCE: {

@@ -14,7 +14,8 @@ class OutputsRecord(BaseModel):
 
     Attributes:
         prompts: Digest of what was asked.
-        answers: ``"198:-0.1234 260:-1.2000"``: token ids with their log-probabilities.
+        answers: ``"198:-0.1234:2.5000"`` for each token: its id, its log-probability, and by how much that is above the
+            runner-up's, where it was told.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -103,11 +103,14 @@ def _not_compared(tolerances: Mapping[str, float], reason: str, *, lost: bool) -
 
 def _verdict(name: str, tolerance: float, found: Agreement) -> Comparison:
     if name == TOKEN_AGREEMENT:
+        share = found.token_agreement
+        if share is None:
+            return Comparison(name, "not-applicable", tolerance, reason="every answer parts at a tie, or is empty")
         # A last bit of the division must not decide at the threshold.
-        fine = found.token_agreement >= 1 - tolerance - 1e-9
+        fine = share >= 1 - tolerance - 1e-9
         return Comparison(
-            name, "pass" if fine else "regressed", tolerance, baseline=1.0, current=found.token_agreement,
-            reason=None if fine else _tokens_differ(found, tolerance),
+            name, "pass" if fine else "regressed", tolerance, baseline=1.0, current=share,
+            reason=None if fine else _tokens_differ(share, found, tolerance),
         )  # fmt: skip
     difference = found.logprob_difference
     if difference is None:
@@ -120,8 +123,7 @@ def _verdict(name: str, tolerance: float, found: Agreement) -> Comparison:
     )  # fmt: skip
 
 
-def _tokens_differ(found: Agreement, tolerance: float) -> str:
-    share = math.floor(found.token_agreement * 100)
+def _tokens_differ(share: float, found: Agreement, tolerance: float) -> str:
     where = found.first_difference
     first = f", first at token {where.token} of prompt {where.prompt}" if where is not None else ""
-    return f"answers differ: {share} % of the tokens agree (tolerance {tolerance * 100:g} %){first}"
+    return f"answers differ: {math.floor(share * 100)} % of the tokens agree (tolerance {tolerance * 100:g} %){first}"

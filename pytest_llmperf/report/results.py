@@ -343,7 +343,9 @@ class Outputs(_Model):
 
     prompts: int | None = Field(description="that were answered; null when none was")
     tokens: int | None = Field(description="of all answers")
-    token_agreement: Number | None = Field(description="share of the tokens before the first difference of each answer")
+    compared_tokens: int | None = Field(description="of each answer all, or those before it parts at a tie")
+    ties: int | None = Field(description="answers that part where neither engine prefers a token")
+    token_agreement: Number | None = Field(description="share of the compared tokens before a first difference")
     logprob_difference: Number | None = Field(description="mean absolute difference where the context is the same, nat")
     first_difference: Divergence | None = Field(description="the earliest token at which answers part")
     worst_prompt: int | None = Field(description="whose answers agree least, from 1")

@@ -12,6 +12,8 @@ from pytest_llmperf.fingerprint import Answer, Unavailable
 
 __all__ = ["form_of", "read", "request_body"]
 
+#: The likeliest tokens of each position: the chosen one and the runner-up.
+_BEST = 2
 #: The server failed, or was asked too much at once; what else it says against a request is a refusal.
 _BUSY = 429
 _BROKEN = 500
@@ -33,9 +35,10 @@ def request_body(dialect: Dialect, model: str, prompt: Sequence[int], length: in
     """
     fields: dict[str, Any] = {"model": model, "temperature": 0, dialect.limit: length, "return_token_ids": True}
     if dialect.endpoint == "completions":
-        fields |= {"prompt": list(prompt), "logprobs": 1}
+        fields |= {"prompt": list(prompt), "logprobs": _BEST}
     else:
         fields |= {"messages": [{"role": "user", "content": words_for(tuple(prompt), 0)}], "logprobs": True}
+        fields["top_logprobs"] = _BEST
     if dialect.exact_length:
         fields["ignore_eos"] = True
     return json.dumps(fields, allow_nan=False, separators=(",", ":")).encode()
@@ -59,25 +62,37 @@ def read(reply: tuple[int, str] | None) -> Answer | Unavailable:
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict):
         return Unavailable("the server's answer holds no choice", failed=True)
-    tokens, logprobs = choice.get("token_ids"), _logprobs(choice.get("logprobs"))
+    tokens = choice.get("token_ids")
+    logprobs, best = _logprobs(choice.get("logprobs"))
     if not isinstance(tokens, list) or not _all(tokens, int):
         return Unavailable("the server does not tell the ids of its tokens")
     if not isinstance(logprobs, list) or not _all(logprobs, int, float):
         return Unavailable("the server does not tell the log-probabilities of its tokens")
     try:
-        return Answer.of(tokens, logprobs)
+        return Answer.of(tokens, logprobs, best if isinstance(best, list) else [()] * len(tokens))
     except ValueError as error:
         return Unavailable(f"the server told {error}", failed=True)
 
 
-def _logprobs(told: Any) -> Any:
-    """Those of a completion, or of a chat, which tells them token by token."""
+def _logprobs(told: Any) -> tuple[Any, Any]:
+    """Of the tokens, and of the likeliest at each position; as completions or chats tell them."""
     if not isinstance(told, dict):
-        return None
+        return None, None
     content = told.get("content")
     if isinstance(content, list):
-        return [one.get("logprob") if isinstance(one, dict) else None for one in content]
-    return told.get("token_logprobs")
+        entries = [one if isinstance(one, dict) else {} for one in content]
+        return [one.get("logprob") for one in entries], [_numbers(one.get("top_logprobs")) for one in entries]
+    best = told.get("top_logprobs")
+    return told.get("token_logprobs"), [_numbers(one) for one in best] if isinstance(best, list) else None
+
+
+def _numbers(best: Any) -> list[float]:
+    """The log-probabilities of the likeliest tokens; nothing where a server tells them in another way."""
+    if isinstance(best, dict):
+        found = list(best.values())
+    else:
+        found = [one.get("logprob") for one in best if isinstance(one, dict)] if isinstance(best, list) else []
+    return found if _all(found, int, float) else []
 
 
 def _all(values: list[Any], *kinds: type) -> bool:
