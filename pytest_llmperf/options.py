@@ -38,7 +38,9 @@ GATED = ("ttft", "tpot", "tpj", "mbu")
 #: (batch 4, where it depends on which requests share the first step), TPOT within 1 %.
 DEFAULT_TOLERANCE: Mapping[str, float] = {"ttft": 0.50, "tpot": 0.05, "tpj": 0.05, "mbu": 0.05}
 #: By how much answers to fixed prompts may differ from the baseline's: the share of tokens that may disagree, and nat.
-DEFAULT_OUTPUTS_TOLERANCE: Mapping[str, float] = {"token_agreement": 0.10, "logprob_difference": 0.05}
+#: SmolLM2-135M in bfloat16 on a CPU: compiled against eager 100 % agreed and 0.04 nat, 8-bit weights 100 % and 0.06;
+#: with an MLP left out 17 % and 0.17, noise of 3 % on the weights 36 % and 0.14.
+DEFAULT_OUTPUTS_TOLERANCE: Mapping[str, float] = {"token_agreement": 0.10, "logprob_difference": 0.1}
 #: For any other metric that a marker gates.
 OTHER_TOLERANCE = 0.05
 
@@ -50,7 +52,7 @@ MARKER = (
     "llmperf(tolerance=None, model=None, engine=None, outputs=None): performance test. tolerance: relative change per "
     'metric, such as {"tpot": "3%"}, or one for all gated metrics; model: as --llmperf-model; engine: engine arguments '
     "that are part of what the test is; outputs: False to compare no answers with the baseline's, or how far they may "
-    'differ, such as {"token_agreement": "10%", "logprob_difference": 0.05}.'
+    'differ, such as {"token_agreement": "10%", "logprob_difference": 0.1}.'
 )
 
 #: Seconds; longer than any run, and short enough for every clock and socket.
@@ -70,7 +72,7 @@ _INI = (
     (
         "llmperf_outputs_tolerance",
         "linelist",
-        "how far answers may differ from the baseline's, 'token_agreement: 10%' and 'logprob_difference: 0.05' (nat)",
+        "how far answers may differ from the baseline's, 'token_agreement: 10%' and 'logprob_difference: 0.1' (nat)",
     ),
     ("llmperf_allowed_failures", "string", "failed requests that a launch may have (0)"),
 )
@@ -359,7 +361,7 @@ def _outputs_tolerance(name: Any, value: Any, where: str) -> float:
         with suppress(OverflowError):
             number = float(value)
     if not math.isfinite(number) or number < 0:
-        raise OptionError(f"{where}: the tolerance of {name} is in nat, like 0.05, and cannot be {value!r}.")
+        raise OptionError(f"{where}: the tolerance of {name} is in nat, like 0.1, and cannot be {value!r}.")
     return number
 
 

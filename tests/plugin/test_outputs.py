@@ -25,7 +25,7 @@ def test_two(llmperf):
     llmperf.check(Workload(7, 5, batch=3, warmup=0))
 """
 QUICK = ("--llmperf-repeats=1", "-o", "llmperf_tolerance=1000000%")
-TOLERANCES = {"token_agreement": 0.1, "logprob_difference": 0.05}
+TOLERANCES = {"token_agreement": 0.1, "logprob_difference": 0.1}
 
 
 def told(body, *, token=None, p=-0.5, margin=3.0):
@@ -66,7 +66,9 @@ def same(body, _):
 
 def other_in_the_long_half(body, _):
     """Half of the prompts get another token from the third on."""
-    return told(body, token=(lambda n: 9000 if n > 1 else len(body["prompt"]) + n) if len(body["prompt"]) > 20 else None)
+    return told(
+        body, token=(lambda n: 9000 if n > 1 else len(body["prompt"]) + n) if len(body["prompt"]) > 20 else None
+    )
 
 
 def test_equal_answers_pass_and_an_engine_is_asked_once_a_session(served, suite):
