@@ -27,7 +27,14 @@ def test_however_they_came_about(name, how, weights):
     choice = EngineChoice(name, "cpu", dummy if how == "the treatment" else {}, "")
     model = "tiny-llama" if how == "a bare shape" else weights
     engine = build(specify(choice, model, dummy if how == "the marker" else {}))
-    assert asyncio.run(engine.outputs(((1, 2),), 4)) == DUMMY
+
+    async def main():
+        try:
+            return await engine.outputs(((1, 2),), 4)
+        finally:
+            await engine.close()
+
+    assert asyncio.run(main()) == DUMMY
 
 
 @pytest.mark.parametrize("given", ["dummy", "DUMMY", SimpleNamespace(value="dummy")])

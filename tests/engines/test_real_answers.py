@@ -1,6 +1,5 @@
 """Answers of real weights by a real vLLM: in process and over HTTP they are the same."""
 
-import asyncio
 import shutil
 import subprocess
 import sys
