@@ -179,7 +179,7 @@ def test_without_a_baseline_answers_are_no_reason_to_fail(served):
 def test_answers_of_something_else_are_not_compared(served, suite):
     served(same, "--llmperf-save", "--llmperf-launches=1")
     suite.write(SUITE.format(marker="").replace("batch=3", "batch=4"))
-    result, records, _ = served(other_in_the_long_half, "-k", "test_one")
+    _, records, _ = served(other_in_the_long_half, "-k", "test_one")
     assert records["test_one"]["verdict"] == "incomparable"
     assert {(v["verdict"], v["reason"]) for v in verdicts(records["test_one"]).values()} == {
         ("not-applicable", "the baseline was measured on something else")
