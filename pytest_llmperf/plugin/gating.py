@@ -14,6 +14,7 @@ from pytest_llmperf.gate import Comparison, NoisePool, Rules, Series, compare, l
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions, budgets
+from pytest_llmperf.plugin.outputs import Judged, judge
 from pytest_llmperf.plugin.recorder import printable
 
 if TYPE_CHECKING:
@@ -140,6 +141,24 @@ class Judge:
                 verdicts.append(against("anchor", name, budget, anchor, current))
         doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
         return _stopped(verdicts), [*differing, *doubts]
+
+    def answers(self, state: TestState, measurement: Measurement) -> Judged | None:
+        """The verdicts on what the engine answered; ``None`` when its answers were not to be compared.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        if measurement.outputs is None or state.outputs is None:
+            return None
+        _, baseline, differing = self._shelf.find(self._shelf.identity(measurement), measurement.test)
+        stored = None if baseline is None or differing or baseline.outputs is None else baseline.outputs.outputs()
+        if baseline is None:
+            absent = "no baseline is stored"
+        elif differing:
+            absent = "the baseline was measured on something else"
+        else:
+            absent = "the baseline holds no answers (store them with --llmperf-save)"
+        return judge(state.outputs, stored, measurement.outputs, absent=absent)
 
     def advisory(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
