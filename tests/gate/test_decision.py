@@ -65,18 +65,24 @@ class TestInterval:
 
     def test_each_bound_is_at_the_error_of_what_it_is_used_for(self):
         rules, look = Rules.of_run(10, 8), 6
-        found = decide((0.0,) * 5, (0.0,) * 8, better="lower", tolerance=0.5, noise=known(0.1, 40), rules=rules, look=look)
+        found = decide(
+            (0.0,) * 5, (0.0,) * 8, better="lower", tolerance=0.5, noise=known(0.1, 40), rules=rules, look=look
+        )
         error = 0.1 * math.sqrt(1 / 5 + 1 / 8)
         assert found.upper == pytest.approx(stats.t.isf(0.05 * 0.5 / 6, 40) * error)
         assert found.lower == pytest.approx(-stats.t.isf(0.005 * 0.7, 40) * error)
 
     def test_at_the_first_of_several_looks_the_lower_bound_is_only_shown(self):
-        found = decide((0.0,) * 5, (1.0,), better="lower", tolerance=0.05, noise=known(1e-3, 40), rules=Rules.of_run(1, 8), look=0)
+        found = decide(
+            (0.0,) * 5, (1.0,), better="lower", tolerance=0.05, noise=known(1e-3, 40), rules=Rules.of_run(1, 8), look=0
+        )
         assert found.lower - found.worse == pytest.approx(found.worse - found.upper)
         assert found.verdict == "inconclusive"
 
     def test_without_any_knowledge_of_the_noise_it_is_endless(self):
-        found = decide((0.0,), (5.0,), better="lower", tolerance=0.05, noise=Noise.judged([(0.0,), (5.0,)]), rules=ONE_LOOK, look=0)
+        found = decide(
+            (0.0,), (5.0,), better="lower", tolerance=0.05, noise=Noise.judged([(0.0,), (5.0,)]), rules=ONE_LOOK, look=0
+        )
         assert (found.verdict, found.lower, found.upper) == ("inconclusive", -math.inf, math.inf)
 
 
@@ -213,7 +219,9 @@ class TestErrorsOfAllLooks:
     EVERY, SPOILT = Rules.of_run(1, 8), Unshared(1, Rules.of_run(1, 8).looks)
 
     def share(self, rules, verdicts, change, tolerance=0.03, **options):
-        found = [sequence(rules, change, tolerance=tolerance, sd=0.03, seed=seed, **options) for seed in range(self.TESTS)]
+        found = [
+            sequence(rules, change, tolerance=tolerance, sd=0.03, seed=seed, **options) for seed in range(self.TESTS)
+        ]
         return fmean(verdict in verdicts for verdict, _ in found)
 
     @pytest.mark.parametrize("pooled_df", [None, 12])

@@ -162,7 +162,11 @@ class TestPool:
 
     def test_baselines_of_one_launch_and_unusable_values_are_no_part_of_it(self):
         rows = np.random.default_rng(0).normal(0, 0.01, size=(4, 5))
-        more = [Series("short", None, (1.0,)), Series("broken", None, (1.0, math.nan)), Series("inf", None, (-math.inf,) * 3)]
+        more = [
+            Series("short", None, (1.0,)),
+            Series("broken", None, (1.0, math.nan)),
+            Series("inf", None, (-math.inf,) * 3),
+        ]
         assert pooled([*suite(rows, run=None), *more]) == pooled(suite(rows, run=None))
 
     def test_equal_launches_everywhere_are_a_noise_at_the_floor(self):
@@ -198,7 +202,7 @@ class TestCorrelation:
 
     @pytest.mark.parametrize("correlation", [0.5, 0.8, 0.95])
     def test_they_are_credited_no_more_than_they_know(self, correlation):
-        """What a pooled variance is worth: the degrees of freedom of a chi-squared of its spread from suite to suite."""
+        """What a pooled variance is worth: the degrees of freedom of a chi-squared that spreads as it does."""
         found = [pooled(suite(shared(12, 6, correlation, seed))) for seed in range(300)]
         spread = np.var([2 * math.log(sd) for sd, _ in found], ddof=1)
         known = 2 * optimize.brentq(lambda x: special.polygamma(1, x) - spread, 0.1, 1e5)
