@@ -161,7 +161,7 @@ class TestSession:
     def test_the_defaults(self, session, pytester):
         options = session()
         assert (options.engine, options.model, options.save, options.inconclusive) == ("auto", None, False, "fail")
-        assert (options.launches, options.repeats, options.allowed_failures) == (1, 3, 0)
+        assert (options.launches, options.measure_launches, options.repeats, options.allowed_failures) == (8, 1, 3, 0)
         assert (options.read_timeout, options.connect_timeout) == (120, 30)
         assert options.baselines == pytester.path / "baselines"
         assert options.report is None
@@ -169,6 +169,9 @@ class TestSession:
     def test_saving_takes_more_launches_unless_told_otherwise(self, session):
         assert session("--llmperf-save").launches == 5
         assert session("--llmperf-save", "--llmperf-launches=2").launches == 2
+
+    def test_a_number_of_launches_holds_for_what_is_measured_only_as_well(self, session):
+        assert session("--llmperf-launches=3").measure_launches == session("--llmperf-launches=3").launches == 3
 
     @pytest.mark.parametrize(
         ("option", "ini", "name"),

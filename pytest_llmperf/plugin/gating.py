@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -211,17 +211,33 @@ def comparisons(tests: Sequence[tuple[str, Mapping[str, float]]], stored: Sequen
     by_test: dict[str, dict[str, int]] = {}
     tolerances = dict(tests)
     for one in stored:
-        test = one.test if one.test in tolerances else one.test.rpartition("#")[0]
-        if test not in tolerances:
+        test = _test_of(one.test, tolerances)
+        if test is None:
             continue
         group = one.identity.model_copy(update={"workload": ""}).model_dump_json()
-        gated = (*tolerances[test], "prefill_jpt", "decode_jpt")  # the latter are there in measurements of phases only
         boards = next(iter(one.boards), None)
-        for known in (one.summaries(boards), one.anchor_summaries(boards)):
-            count = sum(1 for name in dict.fromkeys(gated) if name in known and known[name].value is not None)
+        for summaries in (one.summaries(boards), one.anchor_summaries(boards)):
+            known = {name for name, summary in summaries.items() if summary.value is not None}
+            count = len(known & _gated(one, known, tolerances[test]))
             groups = by_test.setdefault(test, {})
             groups[group] = groups.get(group, 0) + count
     return sum(max(groups.values()) for groups in by_test.values())
+
+
+def _test_of(measured: str, tests: Collection[str]) -> str | None:
+    """The test that a measurement belongs to; the id of a test and the name of a measurement may hold a ``#``."""
+    while measured and measured not in tests:
+        measured = measured.rpartition("#")[0]
+    return measured or None
+
+
+def _gated(baseline: Baseline, known: Collection[str], tolerances: Mapping[str, float]) -> set[str]:
+    """The metrics that a measurement like that of a baseline is judged by, as its kind can be told from the file."""
+    if "max_rate" in known:
+        return {"max_rate"}
+    if 1 in (baseline.workload.get("input_len"), baseline.workload.get("output_len")):
+        return set(tolerances)  # has one phase only, and is no measurement of both
+    return {*tolerances, "prefill_jpt", "decode_jpt"}
 
 
 def _stopped(verdicts: list[Comparison]) -> list[Comparison]:
