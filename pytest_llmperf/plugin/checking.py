@@ -127,6 +127,7 @@ class Llmperf:
     def _judged(self, measurement: Measurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:
             record = record_of(measurement, summaries, None)
+            record["tolerances"] = self._session.judge.gated(self._state, measurement)
             failed = record["requests"]["failed"]
             if not measurement.invalid and not failed:
                 record["warnings"] += self._session.shelf.stage(self._state, measurement, summaries)
@@ -143,6 +144,7 @@ class Llmperf:
             comparisons, differing = [*comparisons, *answers.comparisons], [*differing, *answers.warnings]
         beside = self._session.shelf.beside(measurement)
         record = record_of(measurement, summaries, comparisons, incomparable=differing, beside=beside)
+        record["tolerances"] = self._session.judge.gated(self._state, measurement)
         record["advisory"] = self._session.judge.advisory(self._state, measurement, summaries)
         if answers is not None:
             record["outputs"] = outputs_record(measurement, answers.agreement, answers.reason)

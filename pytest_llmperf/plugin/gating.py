@@ -74,6 +74,14 @@ class Judge:
         verdicts, _ = self.gate(state, measurement, summaries)
         return all(one.decided for one in verdicts) or any(one.verdict in _HOPELESS for one in verdicts)
 
+    def gated(self, state: TestState, measurement: Measurement) -> dict[str, float]:
+        """The metrics that a measurement is judged by, with the tolerance of each."""
+        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
+        if measurement.peaks is not None and "mbu" not in state.asked_for:
+            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
+            gated.pop("mbu", None)
+        return gated
+
     def gate(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
     ) -> tuple[list[Comparison], list[str]]:
@@ -86,10 +94,7 @@ class Judge:
         """
         identity = self._shelf.identity(measurement)
         path, baseline, differing = self._shelf.find(identity, measurement.test)
-        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
-        if measurement.peaks is not None and "mbu" not in state.asked_for:
-            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
-            gated.pop("mbu", None)
+        gated = self.gated(state, measurement)
         stored = {} if baseline is None else baseline.summaries(measurement.boards)
         anchored = {} if baseline is None or differing else baseline.anchor_summaries(measurement.boards)
         others = None if baseline is None else baseline.of_other_boards(measurement.boards)

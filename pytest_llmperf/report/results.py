@@ -415,6 +415,9 @@ class TestRecord(_Model):
     verdict: Verdict | Literal["measured"]
     outcome: Literal["passed", "failed", "skipped", "unfinished"] = Field(description="of the pytest test as a whole")
     workload: dict[str, Any] | None
+    tolerances: dict[str, Number] = Field(
+        default={}, description="of the metrics that gate it, or would; empty when it was only measured"
+    )
     engine: Engine | None
     clock: ClockRecord
     energy: list[EnergyRecord] = Field(default=[], description="launch by launch; empty when no board was read")
