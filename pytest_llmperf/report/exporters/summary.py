@@ -136,7 +136,7 @@ def _cell(test: TestRecord, name: str, bare: bool) -> str:
     if value is None:
         return "-"
     shown = format_value(value, test.metrics[name].unit, bare=bare)
-    changes = {told.metric: told.change for told in test.advisory}
+    changes: dict[str, float | None] = {told.metric: told.change for told in test.advisory}
     changes |= {verdict.metric: verdict.change for verdict in test.verdicts if verdict.against == "baseline"}
     change = changes.get(name)
     return shown if change is None else f"{shown} ({format_change(change)})"
