@@ -132,7 +132,7 @@ def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> Deriv
     metric = test.metrics.get(stored.metric)
     if metric is None:
         return DerivedVerdict(stored, None, "the record does not hold the metric", "the metric is missing")
-    rules = results.model_dump().get("gate")
+    rules = None if results.gate is None else results.gate.model_dump()
     try:
         drawn = again(stored, rules, metric)
     except ValueError as error:
@@ -144,7 +144,7 @@ def _difference(stored: VerdictRecord, drawn: Comparison) -> str | None:
     if stored.verdict != drawn.verdict:
         return f"stored as {stored.verdict}, derived as {drawn.verdict}"
     for name in ("baseline", "current", "change", "interval"):
-        before, now = getattr(stored, name), getattr(drawn, name, None)
+        before, now = getattr(stored, name), getattr(drawn, name)
         if not _same(before, now):
             return f"its {name} is stored as {before} and derived as {now}"
     return None

@@ -146,7 +146,7 @@ def energy_split(test: TestRecord, metrics: Collection[str]) -> EnergySplit | No
     if power is None or power.value is None or not power.baseline or power.value <= 0 or _other_board(test):
         return None
     for verdict in test.verdicts:
-        exponent = _PRODUCTS.get(verdict.metric) if getattr(verdict, "against", "baseline") == "baseline" else None
+        exponent = _PRODUCTS.get(verdict.metric) if verdict.against == "baseline" else None
         if exponent is None or verdict.metric not in metrics or not verdict.baseline or not verdict.current:
             continue
         energy = (verdict.current / verdict.baseline) ** exponent
