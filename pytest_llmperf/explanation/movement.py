@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pytest_llmperf.explanation.circumstances import boards_of
 from pytest_llmperf.explanation.rules import PARTS, RULES
 from pytest_llmperf.report.results import ConditionRecord, TestRecord
 
@@ -186,5 +187,5 @@ def _of_board(name: str) -> bool:
 
 
 def _other_board(test: TestRecord) -> bool:
-    now, before = ((side or {}).get("boards") for side in (test.provenance, test.baseline_provenance))
+    now, before = boards_of(test.provenance), boards_of(test.baseline_provenance)
     return now is not None and before is not None and now != before

@@ -35,9 +35,16 @@ _UNITS = {"ttft": ("s", 0.042), "tpot": ("s", 0.0047), "tpj": ("tokens/J", 2.0),
           "e2e_latency": ("s", 1.242), "throughput": ("tokens/s", 200.0), "max_rate": ("1/s", 10.0)}  # fmt: skip
 _HIGHER = {"tpj", "mbu", "throughput", "max_rate"}
 PROVENANCE = {
-    "engine": "vllm", "engine_version": "0.11.0", "treatment": {}, "boards": "GPU-1", "driver": "570.1",
-    "commit": "c", "dirty": False, "plugin_version": "0.1.0", "python": "3.12.3",
-}  # fmt: skip
+    "engine": "vllm",
+    "engine_version": "0.11.0",
+    "treatment": {},
+    "boards": [{"name": "NVIDIA H200", "uuid": "GPU-1"}],
+    "driver": "570.1",
+    "commit": "c",
+    "dirty": False,
+    "plugin_version": "0.1.0",
+    "python": "3.12.3",
+}
 
 
 def metric(name: str, *launches: float, reason: str | None = None) -> dict[str, Any]:

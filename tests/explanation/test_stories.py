@@ -192,7 +192,9 @@ def test_energy_by_power_names_the_clock_that_was_higher():
 
 
 def test_the_power_and_temperature_of_another_board_are_not_compared():
-    found = explain(record({"tpj": 1 / 1.2}, {"power": 600.0, "temperature": 80.0}, provenance={"boards": "GPU-2"}))
+    found = explain(
+        record({"tpj": 1 / 1.2}, {"power": 600.0, "temperature": 80.0}, provenance={"boards": [{"uuid": "GPU-2"}]})
+    )
     assert found.energy is None
     assert not {m.name for m in found.moved} & {"power", "temperature"}
     assert "board GPU-2 (GPU-1 in the baseline)" in " ".join(found.sentences)
