@@ -29,6 +29,11 @@ def main(argv: list[str] | None = None) -> int:
         from pytest_llmperf.baselines import cli as of_baselines
 
         return of_baselines.main(arguments[1:])
+    if arguments[:1] == ["calibrate"]:
+        from pytest_llmperf.calibration import cli as calibration
+        from pytest_llmperf.options import GATE_LAUNCHES, SAVE_LAUNCHES
+
+        return calibration.main(arguments[1:], save_launches=SAVE_LAUNCHES, gate_launches=GATE_LAUNCHES)
     options = _parser().parse_args(arguments)
     if options.command in ("explain", "compare"):
         return _read_again(options)
@@ -81,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     peaks.add_argument("--cpu", action="store_true", help="the processor's memory, also where GPUs are")
     peaks.add_argument("--json", action="store_true", help="SI units, for scripts")
     commands.add_parser("baselines", help="list stored baselines and their problems; migrate, pin", add_help=False)
+    commands.add_parser(
+        "calibrate", help="how often the gate is wrong here: divide launches of one engine in every way", add_help=False
+    )
     commands.add_parser("model", help="what a model needs of a GPU, from its config.json", add_help=False)
     return parser
 

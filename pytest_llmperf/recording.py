@@ -14,7 +14,8 @@ from pytest_llmperf.conditions import observe
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Account
 from pytest_llmperf.explanation import explain
-from pytest_llmperf.gate import Comparison, worst
+from pytest_llmperf.fingerprint import DEFINITIONS, Agreement, Outputs, Unavailable
+from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.gpu import value_or_none, why_unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
 from pytest_llmperf.measurement import Measurement
@@ -24,7 +25,7 @@ from pytest_llmperf.report.results import TestRecord
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
 
-__all__ = ["Beside", "definitions", "failure_record", "record_of"]
+__all__ = ["Beside", "definitions", "failure_record", "outputs_record", "record_of"]
 
 #: Reasons of failed requests that the record keeps with their counts.
 _REASONS = 10
@@ -71,15 +72,18 @@ def record_of(
     elif comparisons is None:
         verdict = "measured"
     else:
-        verdict = worst(c.verdict for c in comparisons)
+        # Answers can spoil a verdict, and never make one: they say nothing of performance.
+        verdict = worst(c.verdict for c in comparisons if c.metric not in DEFINITIONS or c.verdict not in PASSING)
     overhead = client_overhead(repeat for launch in measurement.launches for repeat in launch.repeats)
     record = {
         "nodeid": measurement.test,
         "verdict": verdict,
         "outcome": "unfinished",
+        "tolerances": {},
         "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
         "search": None,
         "phases": None,
+        "outputs": outputs_record(measurement),
         "engine": _engine(measurement.info),
         "clock": _clock(measurement.launches),
         "energy": [_energy(launch) for launch in measurement.launches if launch.samples],
@@ -94,7 +98,7 @@ def record_of(
         "provenance": None if beside.provenance is None else _plain(beside.provenance),
         "baseline_provenance": None if beside.baseline_provenance is None else _plain(beside.baseline_provenance),
         "explanation": [],
-        "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
+        "warnings": [*measurement.warnings, *_beyond_peak(summaries), *_unanswered(measurement.outputs), *incomparable],
         "invalid": invalid,
         **measurement.record(),
     }
@@ -114,6 +118,35 @@ def definitions() -> dict[str, dict[str, str]]:
     return {
         name: {"unit": m.unit, "better": m.better, "formula": m.formula, "source": m.source}
         for name, m in REGISTRY.items()
+    } | {name: dict(definition) for name, definition in DEFINITIONS.items()}
+
+
+def outputs_record(
+    measurement: Measurement, agreement: Agreement | None = None, reason: str | None = None
+) -> dict[str, Any] | None:
+    """What the record says of the answers to fixed prompts; ``None`` when they were not asked for.
+
+    Args:
+        measurement: Holds them, or why there are none.
+        agreement: With the baseline's; ``None`` when they were not compared.
+        reason: Why they were not.
+    """
+    outputs = measurement.outputs
+    if outputs is None:
+        return None
+    first = None if agreement is None else agreement.first_difference
+    if agreement is None and reason is None:
+        reason = outputs.reason if isinstance(outputs, Unavailable) else "nothing was gated"
+    return {
+        "prompts": len(outputs.answers) if isinstance(outputs, Outputs) else None,
+        "tokens": outputs.tokens if isinstance(outputs, Outputs) else None,
+        "compared_tokens": agreement and agreement.tokens,
+        "ties": agreement and agreement.ties,
+        "token_agreement": agreement and agreement.token_agreement,
+        "logprob_difference": agreement and agreement.logprob_difference,
+        "first_difference": None if first is None else asdict(first),
+        "worst_prompt": agreement and agreement.worst_prompt,
+        "reason": reason,
     }
 
 
@@ -123,6 +156,7 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "nodeid": test,
         "verdict": "invalid",
         "outcome": "failed",
+        "tolerances": {},
         "workload": None,
         "engine": None,
         "clock": {},
@@ -134,6 +168,7 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "client_overhead": None,
         "search": None,
         "phases": None,
+        "outputs": None,
         "client": [],
         "server": [],
         "conditions": {},
@@ -222,6 +257,13 @@ def _beyond_peak(summaries: Mapping[str, Summary]) -> list[str]:
         for name in ("mbu", "mfu", "roofline_efficiency")
         if (summary := summaries.get(name)) is not None and summary.value is not None and summary.value > 1
     ]
+
+
+def _unanswered(outputs: Outputs | Unavailable | None) -> list[str]:
+    """That the answers could not be taken, where they should have been there."""
+    if not isinstance(outputs, Unavailable) or not outputs.failed:
+        return []
+    return [f"The answers to fixed prompts could not be taken: {outputs.reason}."]
 
 
 def _engine(info: EngineInfo) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.explanation.sentences import Explanation, explain
 from pytest_llmperf.explanation.statistics import again
-from pytest_llmperf.gate import Comparison, worst
+from pytest_llmperf.fingerprint import DEFINITIONS
+from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive"]
@@ -123,11 +124,13 @@ def _of_test(test: TestRecord, verdicts: Sequence[DerivedVerdict]) -> str:
     if not verdicts:
         # Without verdicts a gated test would have no baseline, and would say so.
         return test.verdict if test.verdict == "no-baseline" else "measured"
-    return worst(one.stored.verdict if one.again is None else one.again.verdict for one in verdicts)
+    drawn = [(one.stored.metric, (one.stored if one.again is None else one.again).verdict) for one in verdicts]
+    # Answers can spoil a verdict, and never make one.
+    return worst(verdict for metric, verdict in drawn if metric not in DEFINITIONS or verdict not in PASSING)
 
 
 def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> DerivedVerdict:
-    if stored.verdict not in _DECIDED:
+    if stored.verdict not in _DECIDED or stored.metric in DEFINITIONS:  # answers are judged without statistics
         return DerivedVerdict(stored, None, stored.reason or "nothing was compared")
     metric = test.metrics.get(stored.metric)
     if metric is None:

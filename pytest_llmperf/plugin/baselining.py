@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_llmperf import baselines
 from pytest_llmperf.conditions import observe
 from pytest_llmperf.errors import BaselineError
+from pytest_llmperf.fingerprint import Outputs
+from pytest_llmperf.fingerprint.record import OutputsRecord
 from pytest_llmperf.gpu.nvml import Board
 from pytest_llmperf.measurement import Measurement, identity_of
 from pytest_llmperf.metrics import REGISTRY, Summary
@@ -114,6 +116,7 @@ class Shelf:
             metrics=records,
             boards=boards,
             conditions={name: one.launches for name, one in observe(measurement.launches).items() if one.launches},
+            outputs=OutputsRecord.of(measurement.outputs) if isinstance(measurement.outputs, Outputs) else None,
         )
         path = baselines.baseline_path(self.options.baselines, identity, baseline.test)
         state.staged.append((path, baseline))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from pytest_llmperf.gate import Comparison, NoisePool, Rules, Series, compare, l
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions, budgets
+from pytest_llmperf.plugin.outputs import Judged, judge
 from pytest_llmperf.plugin.recorder import printable
 
 if TYPE_CHECKING:
@@ -73,6 +74,14 @@ class Judge:
         verdicts, _ = self.gate(state, measurement, summaries)
         return all(one.decided for one in verdicts) or any(one.verdict in _HOPELESS for one in verdicts)
 
+    def gated(self, state: TestState, measurement: Measurement) -> dict[str, float]:
+        """The metrics that a measurement is judged by, with the tolerance of each."""
+        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
+        if measurement.peaks is not None and "mbu" not in state.asked_for:
+            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
+            gated.pop("mbu", None)
+        return gated
+
     def gate(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
     ) -> tuple[list[Comparison], list[str]]:
@@ -85,10 +94,7 @@ class Judge:
         """
         identity = self._shelf.identity(measurement)
         path, baseline, differing = self._shelf.find(identity, measurement.test)
-        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
-        if measurement.peaks is not None and "mbu" not in state.asked_for:
-            # Its peak was measured in this very run: TPOT gates the same thing without that second noise.
-            gated.pop("mbu", None)
+        gated = self.gated(state, measurement)
         stored = {} if baseline is None else baseline.summaries(measurement.boards)
         anchored = {} if baseline is None or differing else baseline.anchor_summaries(measurement.boards)
         others = None if baseline is None else baseline.of_other_boards(measurement.boards)
@@ -141,6 +147,24 @@ class Judge:
         doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
         return _stopped(verdicts), [*differing, *doubts]
 
+    def answers(self, state: TestState, measurement: Measurement) -> Judged | None:
+        """The verdicts on what the engine answered; ``None`` when its answers were not to be compared.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        if measurement.outputs is None or state.outputs is None:
+            return None
+        _, baseline, differing = self._shelf.find(self._shelf.identity(measurement), measurement.test)
+        stored = None if baseline is None or differing or baseline.outputs is None else baseline.outputs.outputs()
+        if baseline is None:
+            absent = "no baseline is stored"
+        elif differing:
+            absent = "the baseline was measured on something else"
+        else:
+            absent = "the baseline holds no answers (store them with --llmperf-save)"
+        return judge(state.outputs, stored, measurement.outputs, absent=absent)
+
     def advisory(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
     ) -> list[dict[str, float | str]]:
@@ -192,17 +216,33 @@ def comparisons(tests: Sequence[tuple[str, Mapping[str, float]]], stored: Sequen
     by_test: dict[str, dict[str, int]] = {}
     tolerances = dict(tests)
     for one in stored:
-        test = one.test if one.test in tolerances else one.test.rpartition("#")[0]
-        if test not in tolerances:
+        test = _test_of(one.test, tolerances)
+        if test is None:
             continue
         group = one.identity.model_copy(update={"workload": ""}).model_dump_json()
-        gated = (*tolerances[test], "prefill_jpt", "decode_jpt")  # the latter are there in measurements of phases only
         boards = next(iter(one.boards), None)
-        for known in (one.summaries(boards), one.anchor_summaries(boards)):
-            count = sum(1 for name in dict.fromkeys(gated) if name in known and known[name].value is not None)
+        for summaries in (one.summaries(boards), one.anchor_summaries(boards)):
+            known = {name for name, summary in summaries.items() if summary.value is not None}
+            count = len(known & _gated(one, known, tolerances[test]))
             groups = by_test.setdefault(test, {})
             groups[group] = groups.get(group, 0) + count
     return sum(max(groups.values()) for groups in by_test.values())
+
+
+def _test_of(measured: str, tests: Collection[str]) -> str | None:
+    """The test that a measurement belongs to; the id of a test and the name of a measurement may hold a ``#``."""
+    while measured and measured not in tests:
+        measured = measured.rpartition("#")[0]
+    return measured or None
+
+
+def _gated(baseline: Baseline, known: Collection[str], tolerances: Mapping[str, float]) -> set[str]:
+    """The metrics that a measurement like that of a baseline is judged by, as its kind can be told from the file."""
+    if "max_rate" in known:
+        return {"max_rate"}
+    if 1 in (baseline.workload.get("input_len"), baseline.workload.get("output_len")):
+        return set(tolerances)  # has one phase only, and is no measurement of both
+    return {*tolerances, "prefill_jpt", "decode_jpt"}
 
 
 def _stopped(verdicts: list[Comparison]) -> list[Comparison]:

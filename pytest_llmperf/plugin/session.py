@@ -18,6 +18,7 @@ from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.gate import Comparison
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sampling.file import dump_samples
@@ -25,7 +26,8 @@ from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
-from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerance_for_all, tolerances
+from pytest_llmperf.options import MarkerOptions, SessionOptions, outputs_tolerances, tolerance_for_all, tolerances
+from pytest_llmperf.plugin import outputs
 from pytest_llmperf.plugin.baselining import Shelf
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.gating import Judge
@@ -57,6 +59,7 @@ class TestState:
         tolerances: Its gated metrics.
         asked_for: Metrics that its marker or the ini file names.
         tolerance_for_all: The one tolerance that these give for all metrics, if they do.
+        outputs: How far the engine's answers may differ from the baseline's; ``None``: they are not compared.
         measurements: By id of the measurement.
         records: Those that are final, in the order in which they were made.
         failures: Why it has to fail, by id of the measurement.
@@ -74,6 +77,7 @@ class TestState:
     tolerances: Mapping[str, float]
     asked_for: frozenset[str] = frozenset()
     tolerance_for_all: float | None = None
+    outputs: Mapping[str, float] | None = None
     measurements: dict[str, Measurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -114,6 +118,8 @@ class LlmperfSession:
         )
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
+        #: By the key of the engine.
+        self._outputs: dict[str, Outputs | Unavailable] = {}
         self._peaks: list[peaks.DevicePeaks] | None = None
         self.instruments = Instruments(config.stash[BOARDS], self.choice, recorder, self.progress.show)
         config.stash[BOARDS].before_hold = self._before_hold
@@ -134,6 +140,7 @@ class LlmperfSession:
                 tolerances(self.options, marker),
                 frozenset({*self.options.tolerance, *marker.tolerance}),
                 tolerance_for_all(self.options, marker),
+                outputs_tolerances(self.options, marker),
             )
             if self.config.pluginmanager.hasplugin("benchmark"):
                 add_timer(item, self.replay_clock)
@@ -228,6 +235,9 @@ class LlmperfSession:
             self._check_clock(item)
             self.progress.begin()
             running = self.engine(item)
+            if state.outputs is not None:
+                measurement.outputs = self._outputs_of(running, item.name)
+                running = self.engine(item)  # asking may have cost it its life
 
             def launch_of(
                 workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
@@ -265,6 +275,16 @@ class LlmperfSession:
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
+
+    def _outputs_of(self, running: RunningEngine, name: str) -> Outputs | Unavailable:
+        """What an engine answers to fixed prompts: asked once in a session, before it carries any load."""
+        key = running.spec.key
+        if key not in self._outputs:
+            self.progress.show(f"{name}: asking for the answers to fixed prompts")
+            self._outputs[key] = outputs.take(running, timeout=self.options.read_timeout)
+            if not running.interrupted:
+                running.engine.disturbances()  # what it compiled for them is none of a measurement's
+        return self._outputs[key]
 
     def _check_clock(self, item: pytest.Item) -> None:
         """Refuse to measure a sweep whose parameter goes past the fixture, and sets nothing.

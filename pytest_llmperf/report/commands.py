@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-__all__ = ["saving"]
+__all__ = ["item_of", "saving"]
 
 #: Options that say where a run's outputs go, or how it ends or prints, and not what is measured; with a value.
 _OF_THE_RUN = (
@@ -19,6 +19,12 @@ _WITH_VALUE = (
     "--override-ini", "--import-mode", "--llmperf-engine", "--llmperf-model", "--llmperf-repeats",
     "--llmperf-baselines", "--gpu-clock", "--gpu-memory-clock", "--gpu-clock-mode",
 )  # fmt: skip
+
+
+def item_of(nodeid: str) -> str:
+    """The pytest id of a record: without the name of a named measurement, and with a # within parameters."""
+    head, bracket, tail = nodeid.rpartition("]")
+    return head + bracket + tail.partition("#")[0]
 
 
 def saving(command: str | None, tests: Sequence[str] = ()) -> str:

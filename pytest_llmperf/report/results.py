@@ -376,6 +376,27 @@ class Phases(_Model):
     reason: str | None = Field(description="why there is no regression")
 
 
+class Divergence(_Model):
+    """Where two answers to one prompt part; both counted from 1."""
+
+    prompt: int
+    token: int
+
+
+class Outputs(_Model):
+    """Greedy answers to fixed prompts beside the baseline's."""
+
+    prompts: int | None = Field(description="that were answered; null when none was")
+    tokens: int | None = Field(description="of all answers")
+    compared_tokens: int | None = Field(description="of each answer all, or those before it parts at a tie")
+    ties: int | None = Field(description="answers that part where neither engine prefers a token")
+    token_agreement: Number | None = Field(description="share of the compared tokens before a first difference")
+    logprob_difference: Number | None = Field(description="mean absolute difference where the context is the same, nat")
+    first_difference: Divergence | None = Field(description="the earliest token at which answers part")
+    worst_prompt: int | None = Field(description="whose answers agree least, from 1")
+    reason: str | None = Field(description="why nothing was compared")
+
+
 class Overhead(_Model):
     """The client's receive times beside the engine's own stamps, seconds."""
 
@@ -394,6 +415,9 @@ class TestRecord(_Model):
     verdict: Verdict | Literal["measured"]
     outcome: Literal["passed", "failed", "skipped", "unfinished"] = Field(description="of the pytest test as a whole")
     workload: dict[str, Any] | None
+    tolerances: dict[str, Number] = Field(
+        default={}, description="of the metrics that gate it, or would; empty when it was only measured"
+    )
     engine: Engine | None
     clock: ClockRecord
     energy: list[EnergyRecord] = Field(default=[], description="launch by launch; empty when no board was read")
@@ -404,6 +428,7 @@ class TestRecord(_Model):
     client_overhead: Overhead | None
     search: Search | None = None
     phases: list[Phases] | None = Field(default=None, description="launch by launch, of a measurement of phases")
+    outputs: Outputs | None = Field(default=None, description="null when answers were not asked for")
     client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
     server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
     conditions: dict[str, ConditionRecord] = Field(default={}, description="by name")

@@ -16,6 +16,7 @@ from pytest_llmperf.report.wording import (
     by_kind,
     evidence,
     failed_otherwise,
+    improved,
     judged,
     short_name,
     unit_of,
@@ -210,6 +211,8 @@ def _verdict(test: TestRecord) -> str:
         worst = max(deciding, key=lambda v: sign * badness(v, better_of(test.metrics, v.metric)))
         anchor = " (anchor)" if worst.against == "anchor" else ""
         return f"{test.verdict} {worst.metric} {format_change(worst.change)}{anchor}"
+    if test.verdict == "pass" and (better := improved(test)) is not None:
+        return f"pass, {better.metric} {format_change(better.change)}"
     return f"{test.verdict}, but failed" if failed_otherwise(test) else test.verdict
 
 

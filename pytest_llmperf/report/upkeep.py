@@ -50,7 +50,7 @@ def sentences(baselines: BaselinesRecord | None) -> list[str]:
         found.append(
             f"{count} stale baseline{'s' if count > 1 else ''}, with which no test compares any more: "
             f"{_named([f'{entry.test} in {entry.path}' for entry in baselines.stale])}; delete "
-            f"{'the files' if count > 1 else 'the file'}, or move on what belongs to a renamed test"
+            f"{'the files, or rename them with their tests' if count > 1 else 'the file, or rename it with its test'}"
         )
     return found
 

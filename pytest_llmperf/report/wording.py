@@ -18,6 +18,7 @@ __all__ = [
     "failed_otherwise",
     "format_interval",
     "format_tolerance",
+    "improved",
     "judged",
     "launches_used",
     "plural",
@@ -108,17 +109,28 @@ def evidence(verdict: VerdictRecord, better: str) -> str:
 
 
 def badness(verdict: VerdictRecord, better: str) -> float:
-    """How many times its tolerance a value became worse, on the log scale; negative when it became better."""
+    """How many times its tolerance a value became worse, on the log scale; negative when it became better.
+
+    To a tenth, so that of two metrics that say the same, such as TPOT and MBU, the one listed first counts.
+    """
     if verdict.change is None or verdict.change <= -1:
         return 0.0
     worse = math.log1p(verdict.change) * (1 if better == "lower" else -1)
-    return worse / max(math.log1p(verdict.tolerance), 1e-9)
+    return round(worse / max(math.log1p(verdict.tolerance), 1e-9), 1)
 
 
 def worst_regression(tests: Iterable[TestRecord]) -> tuple[TestRecord, VerdictRecord] | None:
     """The regressed metric that is furthest beyond its tolerance, with its test."""
     regressed = [(test, verdict) for test in tests for verdict in test.verdicts if verdict.verdict == "regressed"]
     return max(regressed, key=lambda one: badness(one[1], better_of(one[0].metrics, one[1].metric)), default=None)
+
+
+def improved(test: TestRecord) -> VerdictRecord | None:
+    """Of a test that passes, the metric that improved most; ``None`` where none did, or another one failed."""
+    if test.verdict not in ("pass", "improved") or failed_otherwise(test):
+        return None
+    better = [verdict for verdict in test.verdicts if verdict.verdict == "improved" and verdict.against == "baseline"]
+    return min(better, key=lambda verdict: badness(verdict, better_of(test.metrics, verdict.metric)), default=None)
 
 
 def failed_otherwise(test: TestRecord) -> bool:

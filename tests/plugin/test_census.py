@@ -63,6 +63,13 @@ class TestStale:
         assert f"1 stale baseline, with which no test compares any more: test_suite.py::test_prefill in {path};" in text
         assert "test_suite.py::test_prefill" in (saved.folder / "report" / "report.html").read_text()
 
+    def test_a_file_that_was_renamed_with_its_test_goes_on(self, saved):
+        (path,) = (saved.folder / "baselines").rglob("test_prefill.json")
+        path.rename(path.with_name("test_prompt.json"))
+        saved.write(BOTH.replace("test_prefill", "test_prompt"))
+        saved.run().assert_outcomes(passed=3)
+        assert found(saved) == {"stale": [], "missing": [], "not_run": 0}
+
     def test_a_removed_parameter_is_named(self, saved):
         saved.write(BOTH.replace("[1, 2]", "[1]"))
         saved.run().assert_outcomes(passed=2)

@@ -7,6 +7,7 @@ import pytest
 from pytest_llmperf.models import shape_folder
 
 from .servers import FakeServer
+from .stored import rewrite
 
 SUITE = """
 from pytest_llmperf import Workload
@@ -83,11 +84,10 @@ class TestTheMainJob:
         with FakeServer() as server:
             served(server, "--llmperf-save", "--llmperf-launches=1")
             (path,) = (suite.folder / "baselines").rglob("*.json")
-            stored = json.loads(path.read_text())
-            assert stored["provenance"]["request"] == "completions (ignore_eos, usage with each chunk)"
-            del stored["provenance"]["request"]
-            stored["provenance"]["engine"] = "vllm"
-            path.write_text(json.dumps(stored))
+            asked = json.loads(path.read_text())["provenance"]["request"]
+            assert asked == "completions (ignore_eos, usage with each chunk)"
+            in_process = {"request": None, "engine": "vllm"}
+            rewrite(path, lambda stored: stored["provenance"].update(in_process))
             assert served(server).ret == 0
         assert (
             "The baseline was measured in process (vllm), this run over HTTP (openai): the difference includes the API."

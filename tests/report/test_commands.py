@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_llmperf.report.commands import saving
+from pytest_llmperf.report.commands import item_of, saving
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,16 @@ def test_some_tests_take_the_place_of_the_paths():
 
 def test_where_an_option_is_not_known_its_value_is_not_taken_for_a_path():
     assert saving("pytest --mine value s", ["a.py::t"]) == "pytest --mine value s --llmperf-save"
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "item"),
+    [
+        ("a.py::t", "a.py::t"),
+        ("a.py::t#x", "a.py::t"),
+        ("a.py::t[1]#x", "a.py::t[1]"),
+        ("a.py::t[a#b]", "a.py::t[a#b]"),
+    ],
+)
+def test_a_named_measurement_belongs_to_its_test(nodeid, item):
+    assert item_of(nodeid) == item

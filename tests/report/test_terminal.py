@@ -85,6 +85,17 @@ def test_a_tolerance_below_the_noise_is_said_once_for_each_metric():
     assert all(line.endswith("(and 8 more of this kind)") for line in said)
 
 
+def test_an_improvement_of_a_test_that_passes_is_seen():
+    test = record("t", verdict("ttft", "pass"), verdict("tpot", "improved", -0.2), worst="pass")
+    assert any(line.endswith("  pass, tpot -20.0 %") for line in lines_of(test))
+    assert any(line.endswith("  pass, but failed") for line in lines_of(test | {"outcome": "failed"}))
+
+
+def test_of_two_metrics_that_say_the_same_the_first_is_named():
+    same = (verdict("tpot", "regressed", 0.1), verdict("mbu", "regressed", 1 / 1.1001 - 1))
+    assert any(line.endswith("  regressed tpot +10.0 %") for line in lines_of(record("t", *same)))
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(width):
     tests = [

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pytest_llmperf.report.commands import saving
+from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.exporters.markdown import code, fence, keep_within, table, text
 from pytest_llmperf.report.results import WORST_FIRST, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value
@@ -16,6 +16,7 @@ from pytest_llmperf.report.wording import (
     better_of,
     evidence,
     failed_otherwise,
+    improved,
     judged,
     launches_used,
     plural,
@@ -54,6 +55,8 @@ def _head(tests: Sequence[TestRecord]) -> list[str]:
     counts = {verdict: n for verdict in WORST_FIRST if (n := sum(t.verdict == verdict for t in tests))}
     bold = ("regressed", "inconclusive", *_UNJUDGED)
     said = [f"**{n} {verdict}**" if verdict in bold else f"{n} {verdict}" for verdict, n in counts.items()]
+    if partly := sum(test.verdict == "pass" and improved(test) is not None for test in tests):
+        said.append(f"{partly} of the passes with an improvement")
     if failed := sum(map(failed_otherwise, tests)):
         said.append(f"**{failed} failed for another reason**")
     if not tests:
@@ -118,6 +121,8 @@ def _table(tests: Sequence[TestRecord], room: int) -> list[str]:
 
 
 def _verdict(test: TestRecord) -> str:
+    if test.verdict == "pass" and improved(test) is not None:
+        return "pass, improved"
     if test.verdict in ("pass", "improved", "not-applicable", "measured"):
         return f"{test.verdict}, **but failed**" if failed_otherwise(test) else test.verdict
     return f"**{test.verdict}**"
@@ -133,7 +138,10 @@ def _cell(test: TestRecord, name: str, bare: bool) -> str:
     if value is None:
         return "-"
     shown = format_value(value, test.metrics[name].unit, bare=bare)
-    change = next((v.change for v in test.verdicts if v.metric == name and v.against == "baseline"), None)
+    told: Sequence[Any] = (*test.verdicts, *getattr(test, "advisory", ()))
+    change = next(
+        (v.change for v in told if v.metric == name and getattr(v, "against", "baseline") == "baseline"), None
+    )
     return shown if change is None else f"{shown} ({format_change(change)})"
 
 
@@ -186,10 +194,10 @@ def _improved(tests: Sequence[TestRecord]) -> list[str]:
 
 def _acceptance(results: Results, tests: Sequence[TestRecord]) -> list[str]:
     """The command that would make improvements the new baseline; it is for a person to decide."""
-    improved = [test.nodeid.partition("#")[0] for test in tests if test.verdict == "improved"]
-    if not improved:
+    better = list(dict.fromkeys(item_of(test.nodeid) for test in tests if improved(test) is not None))
+    if not better:
         return []
-    few = list(dict.fromkeys(improved)) if len(improved) <= 5 else []
+    few = better if len(better) <= 5 else []
     what = "these tests" if few else "all tests of this run"
     said = f"Improvements change no baseline. To accept them, measure {what} again and store:"
     return [said, "", *_command(results, few), ""]

@@ -1,6 +1,7 @@
 """summary.md, read as GitHub reads it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,6 +79,27 @@ def test_improvements_are_accepted_by_a_command_that_is_only_proposed():
     text = summary(results(*ALL, command="pytest suites --gpu-clock 900 --llmperf-report=r -x"))
     assert "To accept them, measure these tests again and store:" in text
     assert "\npytest 'suites/test_x.py::test_decode[1]' --gpu-clock 900 --llmperf-save\n" in text
+
+
+def test_an_improvement_of_a_test_that_passes_is_seen_and_can_be_accepted():
+    test = record("t#x", verdict("ttft", "pass"), verdict("tpot", "improved", -0.2), worst="pass")
+    text = summary(results(test, PASSED))
+    assert "2 pass, 1 of the passes with an improvement" in text
+    assert [row[1] for row in rows(text)[1:]] == ["pass, improved", "pass"]
+    assert "\npytest t --llmperf-engine vllm --llmperf-save\n" in text
+    worse = record("t", verdict("ttft", "regressed", 0.8), verdict("tpot", "improved", -0.2))
+    assert "To accept them" not in summary(results(worse))
+
+
+def test_many_improvements_are_accepted_by_the_command_of_the_run():
+    many = [record(f"a.py::t[{i}]", verdict("tpot", "improved", -0.1)) for i in range(6)]
+    assert "measure all tests of this run again and store:\n\n```sh\npytest suites/ " in summary(results(*many))
+
+
+def test_what_gates_nothing_shows_its_change_too():
+    run = results(PASSED)
+    told = run.tests[0].model_copy(update={"advisory": [SimpleNamespace(metric="throughput", change=0.021)]})
+    assert rows(summary(run.model_copy(update={"tests": [told]})))[1][4] == "210.3 (+2.1 %)"
 
 
 def test_metrics_that_share_a_reason_are_one_line():
