@@ -132,6 +132,8 @@ def _of_test(test: TestRecord, verdicts: Sequence[DerivedVerdict]) -> str:
 def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> DerivedVerdict:
     if stored.verdict not in _DECIDED or stored.metric in DEFINITIONS:  # answers are judged without statistics
         return DerivedVerdict(stored, None, stored.reason or "nothing was compared")
+    if (of_answers := _of_answers(stored)) is not None:
+        return DerivedVerdict(stored, of_answers, None, _difference(stored, of_answers))
     metric = test.metrics.get(stored.metric)
     if metric is None:
         return DerivedVerdict(stored, None, "the record does not hold the metric", "the metric is missing")
@@ -141,6 +143,16 @@ def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> Deriv
     except ValueError as error:
         return DerivedVerdict(stored, None, str(error))
     return DerivedVerdict(stored, drawn, None, _difference(stored, drawn))
+
+
+def _of_answers(stored: VerdictRecord) -> Comparison | None:
+    """What engines answered is held to its tolerance as it is; ``None`` of any other metric."""
+    if stored.current is None or stored.metric not in ("token_agreement", "logprob_difference"):
+        return None
+    # The share that agrees, or what is to stay below the tolerance; the last bit of a division does not decide.
+    beyond = 1 - stored.current - 1e-9 if stored.metric == "token_agreement" else stored.current
+    verdict = "pass" if beyond <= stored.tolerance else "regressed"
+    return Comparison(stored.metric, verdict, stored.tolerance, stored.baseline, stored.current, stored.change)
 
 
 def _difference(stored: VerdictRecord, drawn: Comparison) -> str | None:

@@ -45,7 +45,9 @@ def _verdict(derived: DerivedVerdict, metric: MetricValue | None) -> Iterator[st
     against = stored.against
     if against != "baseline":
         head += f" (against the {against})"
-    if stored.change is None or derived.again is None:
+    if derived.again is not None and stored.change is None and stored.current is not None:
+        yield from wrapped(f"{head}: {stored.current:.4g}, tolerance {stored.tolerance:g}", 2, 4)
+    elif stored.change is None or derived.again is None:
         yield from wrapped(f"{head}: not derived: {derived.reason}", 2, 4)
     else:
         yield from wrapped(

@@ -67,11 +67,12 @@ def explain(test: TestRecord) -> Explanation:
     Args:
         test: Its record, which holds the baseline's conditions and provenance beside the run's.
     """
-    against = [one for one in test.verdicts if one.against == "baseline"]
+    # What engines answered has no launches and no change: nothing of a latency moves with it.
+    against = [one for one in test.verdicts if one.against == "baseline" and one.change is not None]
     verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in against)), None)
     if test.invalid is not None:
         return Explanation(None)
-    if (verdict is None or verdict != "regressed") and any(one.verdict == "regressed" for one in test.verdicts):
+    if (verdict is None or verdict != "regressed") and _drifted(test):
         return Explanation("regressed", sentences=(_DRIFTED,))
     if verdict is None:
         return Explanation(None)
@@ -92,6 +93,10 @@ def explain(test: TestRecord) -> Explanation:
         None if (differences := under_test(test)) is None else tuple(differences),
     )
     return Explanation(**{**vars(found), "sentences": tuple(_sentences(test, found, worse))})
+
+
+def _drifted(test: TestRecord) -> bool:
+    return any(one.verdict == "regressed" and one.against == "anchor" for one in test.verdicts)
 
 
 def _points_to_better(test: TestRecord, metrics: Collection[str]) -> bool:

@@ -186,3 +186,23 @@ def test_a_run_of_real_rules_whose_alpha_was_changed_is_found_out():
     assert not derive(run_.tests[0], run_).differs
     looser = run_.model_copy(update={"gate": run_.gate.model_copy(update={"family_alpha": 0.9})})
     assert derive(run_.tests[0], looser).differs
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "tolerance", "follows"),
+    [
+        ("token_agreement", 0.95, 0.05, "pass"),
+        ("token_agreement", 0.94, 0.05, "regressed"),
+        ("logprob_difference", 0.05, 0.05, "pass"),
+        ("logprob_difference", 0.06, 0.05, "regressed"),
+    ],
+)
+def test_verdicts_on_answers_are_derived_from_their_value(name, value, tolerance, follows):
+    one = {**verdict("tpot", 1.0), "metric": name, "current": value, "tolerance": tolerance, "change": None,
+           "baseline": 1.0, "interval": None, "looks": None, "baseline_launches": [], "noise": None}  # fmt: skip
+    derived = only(document({}, verdicts=[{**one, "verdict": follows}], kind=follows))
+    assert derived.verdicts[0].again.verdict == follows
+    assert not derived.differs
+    assert derived.explanation.sentences == ()
+    other = "regressed" if follows == "pass" else "pass"
+    assert only(document({}, verdicts=[{**one, "verdict": other}], kind=other)).differs
