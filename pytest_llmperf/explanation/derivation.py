@@ -130,7 +130,7 @@ def _of_test(test: TestRecord, verdicts: Sequence[DerivedVerdict]) -> str:
 
 
 def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> DerivedVerdict:
-    if stored.verdict not in _DECIDED or stored.metric in DEFINITIONS:  # answers are judged without statistics
+    if stored.verdict not in _DECIDED:
         return DerivedVerdict(stored, None, stored.reason or "nothing was compared")
     if (of_answers := _of_answers(stored)) is not None:
         return DerivedVerdict(stored, of_answers, None, _difference(stored, of_answers))
@@ -147,7 +147,7 @@ def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> Deriv
 
 def _of_answers(stored: VerdictRecord) -> Comparison | None:
     """What engines answered is held to its tolerance as it is; ``None`` of any other metric."""
-    if stored.current is None or stored.metric not in ("token_agreement", "logprob_difference"):
+    if stored.current is None or stored.metric not in DEFINITIONS:
         return None
     # The share that agrees, or what is to stay below the tolerance; the last bit of a division does not decide.
     beyond = 1 - stored.current - 1e-9 if stored.metric == "token_agreement" else stored.current
