@@ -267,7 +267,7 @@ class Recorder:
         terminalreporter.section("llmperf")
         for line, markup in table(self._results, terminalreporter._tw.fullwidth):
             terminalreporter.write_line(line, **markup)
-        for line in wrapped(self._results.baselines, terminalreporter._tw.fullwidth):
+        for line in wrapped(self._results.baselines, terminalreporter._tw.fullwidth, self.command):
             terminalreporter.write_line(line, yellow=True)
         if self._nothing:
             terminalreporter.write_line(f"error: {self._nothing}", red=True)

@@ -69,6 +69,7 @@ def render(results: Results, template: Path | None = None) -> str:
             decided=_decided,
             failed_otherwise=failed_otherwise,
             gated=_gated,
+            advisory=_advisory,
             judged=judged(results),
             launches=_launches,
             noise=_noise,
@@ -83,7 +84,7 @@ def render(results: Results, template: Path | None = None) -> str:
             columns=[column for column in _COLUMNS if column[2] or any(_has(test, column[0]) for test in tests)],
             missing=_missing,
             first_line=_first_line(tests),
-            upkeep=sentences(results.baselines),
+            upkeep=sentences(results.baselines, results.run.command),
         )
     except jinja2.TemplateNotFound:
         raise ResultsError(f"The report template {folder / name} does not exist.") from None
@@ -125,6 +126,11 @@ def _noise(noise: NoiseRecord | None) -> str:
     if noise.pooled_sd is not None:
         parts.append(f"pooled {noise.pooled_sd:.2%} ({noise.pooled_df:.0f} df, {plural(noise.tests, 'test')})")
     return ", ".join(parts)
+
+
+def _advisory(test: TestRecord, metric: str) -> float | None:
+    """How a metric that gates nothing changed since the baseline."""
+    return next((told.change for told in test.advisory if told.metric == metric), None)
 
 
 def _length(length: Any) -> str:
@@ -196,7 +202,8 @@ def _first_line(tests: list[TestRecord]) -> str:
             return f"{test.nodeid} regressed: {verdict.metric}: {verdict.reason}{more}."
         said = f"{values(verdict, unit_of(test.metrics, verdict.metric))}: "
         said += evidence(verdict, better_of(test.metrics, verdict.metric))
-        return f"{test.nodeid} regressed: {verdict.metric} {said}{more}."
+        why = f" {test.explanation[0]}" if test.explanation else ""
+        return f"{test.nodeid} regressed: {verdict.metric} {said}{more}.{why}"
     bad = [t for t in tests if t.verdict in ("invalid", "incomparable", "no-baseline", "inconclusive")]
     if bad:
         count = f"{len(bad)} of {plural(len(tests), 'test')}"

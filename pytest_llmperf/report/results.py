@@ -454,7 +454,9 @@ class GateRecord(_Model):
     """How a run was judged."""
 
     gated: int = Field(description="comparisons that were to be made, counted at collection")
-    family_alpha: Number = Field(description="chance that an unchanged engine is called regressed anywhere in a run")
+    family_alpha: Number = Field(
+        description="chance that anything within its tolerance is called regressed in a run, at most"
+    )
     pass_alpha: Number = Field(description="chance that a comparison beyond its tolerance passes")
     power: Number = Field(description="with which the minimum detectable changes are detected")
     looks: list[int] = Field(description="after how many launches a verdict can be drawn")

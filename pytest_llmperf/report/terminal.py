@@ -230,10 +230,14 @@ def failure_paragraph(record: Mapping[str, Any], command: str | None = None) -> 
     lines = [f"{record['verdict']}: {record['nodeid']}"]
     if record["invalid"]:
         lines.append(f"  The measurement cannot be trusted: {record['invalid']}")
+    first, *others = record.get("explanation") or (None,)
+    if first:  # before the figures: what a reader wants to know
+        lines += _indented(printable(first), "  ")
     shown = [v for v in record["verdicts"] if v["verdict"] not in ("pass", "improved", "not-applicable")]
     for verdict in _grouped(shown or record["verdicts"]):
         lines += _sentences(VerdictRecord.model_construct(**verdict), record["metrics"])
-    lines += [f"  {printable(sentence)}" for sentence in record.get("explanation", ())]
+    for sentence in others:
+        lines += _indented(printable(sentence), "  ")
     if advice := _ADVICE.get(record["verdict"]):
         lines += [f"  {advice}", f"    {printable(saving(command))}"]
     elif not record["invalid"] and not shown:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pytest_llmperf.report.commands import saving
 from pytest_llmperf.report.results import BaselinesRecord
 
 __all__ = ["merged", "sentences", "wrapped"]
@@ -34,8 +35,13 @@ def merged(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def sentences(baselines: BaselinesRecord | None) -> list[str]:
-    """What is wrong with the baselines as a whole, and what to do about it."""
+def sentences(baselines: BaselinesRecord | None, command: str | None = None) -> list[str]:
+    """What is wrong with the baselines as a whole, and what to do about it.
+
+    Args:
+        baselines: Of the run.
+        command: That of the run, so that what is recommended is what the user would type.
+    """
     if baselines is None:
         return []
     found = []
@@ -43,7 +49,7 @@ def sentences(baselines: BaselinesRecord | None) -> list[str]:
         count = len(baselines.missing)
         found.append(
             f"{count} test{'s have' if count > 1 else ' has'} no baseline: {_named(baselines.missing)}; store "
-            f"{'them' if count > 1 else 'it'} with: pytest --llmperf-save"
+            f"{'them' if count > 1 else 'it'} with: {saving(command)}"
         )
     if baselines.stale:
         count = len(baselines.stale)
@@ -65,11 +71,11 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def wrapped(baselines: BaselinesRecord | None, width: int) -> list[str]:
+def wrapped(baselines: BaselinesRecord | None, width: int, command: str | None = None) -> list[str]:
     """The sentences as lines of at most ``width`` columns, but for long paths."""
     # A path that is cut in two cannot be copied.
     wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-    lines = [line for text in sentences(baselines) for line in wrap.wrap(text)]
+    lines = [line for text in sentences(baselines, command) for line in wrap.wrap(text)]
     if baselines is not None and baselines.not_run:
         lines.append(f"baselines: {baselines.not_run} stored for tests that did not run")
     return lines

@@ -152,9 +152,8 @@ def judged(results: Results) -> str | None:
         return None
     text = plural(gate.gated, "comparison")
     if gate.family_alpha > 0:
-        text += (
-            f"; an unchanged engine is called regressed in at most 1 run of {math.floor(1 / gate.family_alpha + 1e-9)}"
-        )
+        runs = math.floor(1 / gate.family_alpha + 1e-9)
+        text += f"; at most 1 run of {runs} calls anything regressed that is within its tolerance"
     if used := launches_used(results):
         text += f"; launches used {used:.1f} on average, of {gate.launches} at most"
     return text

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from itertools import pairwise
 
 import pytest
 
@@ -368,7 +369,7 @@ class TestWorkers:
         result.assert_outcomes(passed=4)
         assert len(spans) == 12
         assert len({worker for *_, worker in spans}) == 2
-        assert all(ended <= begun for (_, ended, _), (begun, _, _) in zip(spans, spans[1:], strict=False))
+        assert all(ended <= begun for (_, ended, _), (begun, _, _) in pairwise(spans))
         assert len(list((suite.folder / "baselines").rglob("*.json"))) == 4
         assert sum("report.html" in line for line in result.outlines) == 1
 
@@ -378,7 +379,7 @@ class TestWorkers:
         assert len(spans) == sum(launched(suite, name) for name in records)
         assert [launched(suite, f"test_{i}") for i in (1, 3)] == [1, 1]
         assert min(launched(suite, f"test_{i}") for i in (0, 2)) > 1
-        assert all(ended <= begun for (_, ended, _), (begun, _, _) in zip(spans, spans[1:], strict=False))
+        assert all(ended <= begun for (_, ended, _), (begun, _, _) in pairwise(spans))
         # Each worker has collected every test, and knows of every comparison.
         assert gate(suite)["gated"] == compared(suite) == 16
         assert {v["alpha"] for record in records.values() for v in record["verdicts"]} == {0.05 / 16}

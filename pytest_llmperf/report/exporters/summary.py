@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.exporters.markdown import code, fence, keep_within, table, text
@@ -77,8 +76,7 @@ def _worst(tests: Sequence[TestRecord]) -> list[str]:
     test, verdict = worst
     others = len({t.nodeid for t in tests if t.verdict == "regressed"} - {test.nodeid})
     lines = [f"{code(test.nodeid)} regressed: {_sentence(test, verdict)}."]
-    explanation: Sequence[str] = getattr(test, "explanation", None) or ()
-    lines += [text(sentence, 600) for sentence in explanation[:1]]
+    lines += [text(sentence, 600) for sentence in test.explanation[:1]]
     if others:
         lines.append(f"{plural(others, 'more test')} regressed.")
     return [" ".join(lines), ""]
@@ -138,10 +136,9 @@ def _cell(test: TestRecord, name: str, bare: bool) -> str:
     if value is None:
         return "-"
     shown = format_value(value, test.metrics[name].unit, bare=bare)
-    told: Sequence[Any] = (*test.verdicts, *getattr(test, "advisory", ()))
-    change = next(
-        (v.change for v in told if v.metric == name and getattr(v, "against", "baseline") == "baseline"), None
-    )
+    changes = {told.metric: told.change for told in test.advisory}
+    changes |= {verdict.metric: verdict.change for verdict in test.verdicts if verdict.against == "baseline"}
+    change = changes.get(name)
     return shown if change is None else f"{shown} ({format_change(change)})"
 
 
@@ -163,6 +160,8 @@ def _inconclusive(tests: Sequence[TestRecord]) -> list[str]:
     """What was inconclusive, and what would decide it."""
     lines = []
     for test, verdict in _of_verdict(tests, "inconclusive"):
+        if test.verdict == "regressed":
+            continue  # nobody went on to decide it
         advice = f". {text(verdict.advice, 600)}" if verdict.advice else ""
         lines.append(f"{code(test.nodeid)}: {_sentence(test, verdict)}{advice}")
     return lines
@@ -210,15 +209,13 @@ def _command(results: Results, tests: Sequence[str] = ()) -> list[str]:
 
 def _baselines(results: Results) -> list[str]:
     """Missing and stale baselines, where the record names them."""
-    found: Any = getattr(results, "baselines", None)
+    found = results.baselines
     if found is None:
         return []
-    record: dict[str, Any] = found if isinstance(found, dict) else found.model_dump()
-    lines = [f"missing: {code(test)}" for test in record.get("missing") or ()]
-    stale = record.get("stale") or ()
-    lines += [f"stale, its test is gone: {code(entry['test'])} in {code(entry['path'])}" for entry in stale]
-    if lines and (not_run := record.get("not_run")):
-        lines.append(f"{plural(not_run, 'stored baseline')} of tests that did not run")
+    lines = [f"missing: {code(test)}" for test in found.missing]
+    lines += [f"stale, its test is gone: {code(entry.test)} in {code(entry.path)}" for entry in found.stale]
+    if lines and found.not_run:
+        lines.append(f"{plural(found.not_run, 'stored baseline')} of tests that did not run")
     return lines
 
 
