@@ -46,11 +46,9 @@ def test_a_slower_engine_is_explained_by_what_is_under_test(saved):
     assert first.startswith("Decode is 20.0 % slower (from ")
     assert first.endswith("; under test: slowdown=1.2 (not given in the baseline).")
     assert record["explanation"][-1].startswith("As in the baseline: clocks, throttling, temperature,")
-    lines = result.stdout.lines
-    place = lines.index(f"  {first}")
-    assert lines[place - 1].endswith("higher is better")  # right after the verdicts
+    assert first in " ".join(" ".join(result.stdout.lines).split())
     (failure,) = ET.parse(saved.folder / "junit.xml").getroot().iter("failure")
-    assert first in failure.text
+    assert first in " ".join(failure.text.split())
     assert first in (saved.folder / "report/report.html").read_text().replace("&#39;", "'")
 
 
