@@ -8,19 +8,19 @@ from typing import Any
 
 from pytest_llmperf.report.results import TestRecord
 
-__all__ = ["differing_arguments", "under_test"]
+__all__ = ["boards_of", "differing_arguments", "under_test"]
 
 _TITLES = {
     "engine": "engine", "engine_version": "engine version", "request": "requests", "driver": "driver",
-    "boards": "board", "python": "Python", "plugin_version": "pytest-llmperf",
+    "cuda": "CUDA", "boards": "board", "python": "Python", "plugin_version": "pytest-llmperf",
 }  # fmt: skip
 
 
 def under_test(test: TestRecord) -> list[str] | None:
     """Each difference as ``"engine version 0.11.0 (0.10.0 in the baseline)"``; ``None`` when one side is not known."""
-    before, now = test.baseline_provenance, test.provenance
-    if not before or not now:
+    if not test.baseline_provenance or not test.provenance:
         return None
+    before, now = ({**side, "boards": boards_of(side)} for side in (test.baseline_provenance, test.provenance))
     found = [
         f"{title} {_text(now[name])} ({_text(before[name])} in the baseline)"
         for name, title in _TITLES.items()
@@ -28,6 +28,14 @@ def under_test(test: TestRecord) -> list[str] | None:
         if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]
     ]
     return [*found, *differing_arguments(_mapping(before.get("treatment")), _mapping(now.get("treatment")))]
+
+
+def boards_of(provenance: Mapping[str, Any] | None) -> str | None:
+    """The UUIDs of the boards that a provenance names; ``None`` where none was read."""
+    boards = (provenance or {}).get("boards")
+    named = boards if isinstance(boards, list) else []
+    uuids = [str(board["uuid"]) for board in named if isinstance(board, Mapping) and "uuid" in board]
+    return ", ".join(sorted(uuids)) or None
 
 
 def differing_arguments(before: Mapping[str, Any], now: Mapping[str, Any], other: str = "in the baseline") -> list[str]:

@@ -130,12 +130,14 @@ def _of_test(test: TestRecord, verdicts: Sequence[DerivedVerdict]) -> str:
 
 
 def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> DerivedVerdict:
-    if stored.verdict not in _DECIDED or stored.metric in DEFINITIONS:  # answers are judged without statistics
+    if stored.verdict not in _DECIDED:
         return DerivedVerdict(stored, None, stored.reason or "nothing was compared")
+    if (of_answers := _of_answers(stored)) is not None:
+        return DerivedVerdict(stored, of_answers, None, _difference(stored, of_answers))
     metric = test.metrics.get(stored.metric)
     if metric is None:
         return DerivedVerdict(stored, None, "the record does not hold the metric", "the metric is missing")
-    rules = results.model_dump().get("gate")
+    rules = None if results.gate is None else results.gate.model_dump()
     try:
         drawn = again(stored, rules, metric)
     except ValueError as error:
@@ -143,11 +145,21 @@ def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> Deriv
     return DerivedVerdict(stored, drawn, None, _difference(stored, drawn))
 
 
+def _of_answers(stored: VerdictRecord) -> Comparison | None:
+    """What engines answered is held to its tolerance as it is; ``None`` of any other metric."""
+    if stored.current is None or stored.metric not in DEFINITIONS:
+        return None
+    # The share that agrees, or what is to stay below the tolerance; the last bit of a division does not decide.
+    beyond = 1 - stored.current - 1e-9 if stored.metric == "token_agreement" else stored.current
+    verdict = "pass" if beyond <= stored.tolerance else "regressed"
+    return Comparison(stored.metric, verdict, stored.tolerance, stored.baseline, stored.current, stored.change)
+
+
 def _difference(stored: VerdictRecord, drawn: Comparison) -> str | None:
     if stored.verdict != drawn.verdict:
         return f"stored as {stored.verdict}, derived as {drawn.verdict}"
     for name in ("baseline", "current", "change", "interval"):
-        before, now = getattr(stored, name), getattr(drawn, name, None)
+        before, now = getattr(stored, name), getattr(drawn, name)
         if not _same(before, now):
             return f"its {name} is stored as {before} and derived as {now}"
     return None

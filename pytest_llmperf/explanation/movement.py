@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pytest_llmperf.explanation.circumstances import boards_of
 from pytest_llmperf.explanation.rules import PARTS, RULES
 from pytest_llmperf.report.results import ConditionRecord, TestRecord
 
@@ -146,7 +147,7 @@ def energy_split(test: TestRecord, metrics: Collection[str]) -> EnergySplit | No
     if power is None or power.value is None or not power.baseline or power.value <= 0 or _other_board(test):
         return None
     for verdict in test.verdicts:
-        exponent = _PRODUCTS.get(verdict.metric) if getattr(verdict, "against", "baseline") == "baseline" else None
+        exponent = _PRODUCTS.get(verdict.metric) if verdict.against == "baseline" else None
         if exponent is None or verdict.metric not in metrics or not verdict.baseline or not verdict.current:
             continue
         energy = (verdict.current / verdict.baseline) ** exponent
@@ -186,5 +187,5 @@ def _of_board(name: str) -> bool:
 
 
 def _other_board(test: TestRecord) -> bool:
-    now, before = ((side or {}).get("boards") for side in (test.provenance, test.baseline_provenance))
+    now, before = boards_of(test.provenance), boards_of(test.baseline_provenance)
     return now is not None and before is not None and now != before

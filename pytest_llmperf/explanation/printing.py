@@ -42,10 +42,12 @@ def _verdict(derived: DerivedVerdict, metric: MetricValue | None) -> Iterator[st
     stored = derived.stored
     unit = metric.unit if metric is not None else ""
     head = f"{stored.metric}: {stored.verdict}"
-    against = getattr(stored, "against", "baseline")
+    against = stored.against
     if against != "baseline":
         head += f" (against the {against})"
-    if stored.change is None or derived.again is None:
+    if derived.again is not None and stored.change is None and stored.current is not None:
+        yield from wrapped(f"{head}: {stored.current:.4g}, tolerance {stored.tolerance:g}", 2, 4)
+    elif stored.change is None or derived.again is None:
         yield from wrapped(f"{head}: not derived: {derived.reason}", 2, 4)
     else:
         yield from wrapped(
@@ -55,22 +57,22 @@ def _verdict(derived: DerivedVerdict, metric: MetricValue | None) -> Iterator[st
             2,
             4,
         )
-        now = [] if metric is None else metric.launches[: getattr(stored, "launches", 0) or None]
+        now = [] if metric is None else metric.launches[: stored.launches or None]
         yield from wrapped(_launches(against, stored.baseline_launches, unit), 6)
         yield from wrapped(_launches("now", now, unit), 6)
         for line in _statistics(derived):
             yield from wrapped(line, 6)
     if derived.differs:
         yield from wrapped(f"DIFFERS: {derived.differs}", 6)
-    if advice := getattr(stored, "advice", None):
-        yield from wrapped(advice, 6)
+    if stored.advice:
+        yield from wrapped(stored.advice, 6)
 
 
 def _interval(derived: DerivedVerdict) -> str:
     interval = derived.stored.interval
     if interval is None:
         return ""
-    kind = "prediction interval" if getattr(derived.stored, "prediction", False) else "interval"
+    kind = "prediction interval" if derived.stored.prediction else "interval"
     return f" ({kind} {format_change(interval[0])} to {format_change(interval[1])})"
 
 
@@ -81,7 +83,7 @@ def _launches(side: str, launches: Sequence[Sequence[float]], unit: str) -> str:
 
 def _statistics(derived: DerivedVerdict) -> Iterator[str]:
     stored = derived.stored
-    noise = getattr(stored, "noise", None)
+    noise = stored.noise
     if noise is not None:
         text = f"noise between launches {noise.sd:.2%} with {noise.df:.0f} degrees of freedom"
         if noise.source == "pooled":

@@ -67,11 +67,12 @@ def explain(test: TestRecord) -> Explanation:
     Args:
         test: Its record, which holds the baseline's conditions and provenance beside the run's.
     """
-    against = [one for one in test.verdicts if getattr(one, "against", "baseline") == "baseline"]
+    # What engines answered has no launches and no change: nothing of a latency moves with it.
+    against = [one for one in test.verdicts if one.against == "baseline" and one.change is not None]
     verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in against)), None)
     if test.invalid is not None:
         return Explanation(None)
-    if (verdict is None or verdict != "regressed") and any(one.verdict == "regressed" for one in test.verdicts):
+    if (verdict is None or verdict != "regressed") and _drifted(test):
         return Explanation("regressed", sentences=(_DRIFTED,))
     if verdict is None:
         return Explanation(None)
@@ -92,6 +93,10 @@ def explain(test: TestRecord) -> Explanation:
         None if (differences := under_test(test)) is None else tuple(differences),
     )
     return Explanation(**{**vars(found), "sentences": tuple(_sentences(test, found, worse))})
+
+
+def _drifted(test: TestRecord) -> bool:
+    return any(one.verdict == "regressed" and one.against == "anchor" for one in test.verdicts)
 
 
 def _points_to_better(test: TestRecord, metrics: Collection[str]) -> bool:
@@ -122,7 +127,7 @@ def _sentences(test: TestRecord, found: Explanation, worse: bool) -> list[str]:
     known = {part.name for part in found.parts} | ({"power"} if found.energy is not None else set())
     moved = [m for m in found.moved if m.name not in known]
     goes = [m for m in moved if _goes_with(m, lead, found, worse)]
-    beside = _beside(goes, clock_held="sm_clock" in found.still)
+    beside = _beside(test, found, goes)
     under = f"under test: {'; '.join(found.under_test)}" if found.under_test else None
     sentences = []
     if lead:
@@ -148,13 +153,21 @@ def _sentences(test: TestRecord, found: Explanation, worse: bool) -> list[str]:
     return [*sentences, *_unmoved(found), *_not_known(found)]
 
 
-def _beside(goes: Sequence[Movement], *, clock_held: bool) -> list[Movement]:
+def _beside(test: TestRecord, found: Explanation, goes: Sequence[Movement]) -> list[Movement]:
     """What is told in the first sentence: the clock and what held it back, which are one thing; else one condition."""
     clock = [m for m in goes if m.name == "sm_clock" or m.name in _HOLDS_BACK]
-    if clock and not clock_held:
+    if clock and "sm_clock" not in found.still:
         return clock
     # A limit that took nothing from the clock comes after what else there is.
-    return [m for m in goes if m not in clock and m.name not in CONSEQUENCES][:1]
+    follows = CONSEQUENCES | ({"batch_occupancy"} if _piles_up(test, found) else set())
+    return [m for m in goes if m not in clock and m.name not in follows][:1]
+
+
+def _piles_up(test: TestRecord, found: Explanation) -> bool:
+    """Whether more requests run just for each taking longer: they come at a rate of their own (Little's law)."""
+    workload = test.workload or {}
+    own_rate = bool(workload.get("rate") or workload.get("trace"))
+    return own_rate and bool(found.parts) and found.parts[0].name == "decode_time"
 
 
 def _lead(test: TestRecord, found: Explanation, worse: bool) -> list[str]:

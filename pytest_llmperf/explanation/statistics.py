@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_llmperf import gate
+from pytest_llmperf.gate.decision import quantile, standard_error
 from pytest_llmperf.report.results import MetricValue, VerdictRecord
 
 __all__ = ["CONFIDENCE", "again", "centre", "ratio_interval", "usable"]
 
 #: Of the interval for a change between two runs.
 CONFIDENCE = 0.95
-#: No noise between launches is below this (relative): it is less than any clock or sensor resolves.
-_FLOOR = 1e-5
+#: Logarithms above this have no number.
+_BEYOND = 700
 
 
 def again(verdict: VerdictRecord, rules: Mapping[str, Any] | None, metric: MetricValue) -> gate.Comparison:
@@ -61,16 +62,12 @@ def ratio_interval(before: Sequence[Sequence[float]], after: Sequence[Sequence[f
         before: Repeats' values by launch, each above 0.
         after: Likewise.
     """
-    first, second = ([math.log(statistics.median(launch)) for launch in side] for side in (before, after))
-    df = len(first) + len(second) - 2
-    if df < 1:
+    first, second = gate.logs(before), gate.logs(after)
+    noise = gate.Noise.judged((first, second))
+    if noise.df <= 0:
         return None
-    from scipy.special import stdtrit
-
-    squares = sum((x - statistics.fmean(side)) ** 2 for side in (first, second) for x in side)
-    error = math.sqrt(max(squares / df, _FLOOR**2) * (1 / len(first) + 1 / len(second)))
     change = statistics.fmean(second) - statistics.fmean(first)
-    reach = float(stdtrit(df, (1 + CONFIDENCE) / 2)) * error
-    if change + reach > 700:
+    reach = quantile((1 - CONFIDENCE) / 2, noise.df) * standard_error(noise.sd, len(second), len(first))
+    if change + reach > _BEYOND:
         return None
     return math.expm1(change - reach), math.expm1(change + reach)

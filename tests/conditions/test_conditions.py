@@ -139,6 +139,15 @@ def test_temperature_and_memory_clock_of_the_boards():
     assert of("temperature", refused) == Missing("no sensor")
 
 
+def test_of_two_boards_the_one_that_is_worse_off_counts():
+    cool = samples((), (), temperature_c=array("d", [50.0]))
+    hot = replace(samples(("sw_power_cap",), (), temperature_c=array("d", [70.0])), uuid="GPU-2")
+    both = judged(launch(repeat(request(10, 1000)), samples=(cool, hot)), None)
+    assert (of("temperature", both), of("power_cap_share", both)) == (70, 0.5)
+    unread = replace(cool, temperature_c=array("d"), refused={"temperature": "no sensor"})
+    assert of("temperature", launch(repeat(request(10, 1000)), samples=(hot, unread))) == Missing("no sensor")
+
+
 def test_where_no_board_was_read_every_figure_of_a_board_has_a_reason():
     one = launch(repeat(ONE))
     for name in ("sm_clock", "memory_clock", "power", "power_cap_share", "temperature", "memory_used"):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from pytest_llmperf.gate import Rules, compare
+from pytest_llmperf.metrics import Summary
+from pytest_llmperf.recording import _verdict as recorded
 from pytest_llmperf.report.results import Results, TestRecord
 
 #: What a run that is as its baseline shows of itself; the baseline's launches lie a little around it.
@@ -31,9 +35,16 @@ _UNITS = {"ttft": ("s", 0.042), "tpot": ("s", 0.0047), "tpj": ("tokens/J", 2.0),
           "e2e_latency": ("s", 1.242), "throughput": ("tokens/s", 200.0), "max_rate": ("1/s", 10.0)}  # fmt: skip
 _HIGHER = {"tpj", "mbu", "throughput", "max_rate"}
 PROVENANCE = {
-    "engine": "vllm", "engine_version": "0.11.0", "treatment": {}, "boards": "GPU-1", "driver": "570.1",
-    "commit": "c", "dirty": False, "plugin_version": "0.1.0", "python": "3.12.3",
-}  # fmt: skip
+    "engine": "vllm",
+    "engine_version": "0.11.0",
+    "treatment": {},
+    "boards": [{"name": "NVIDIA H200", "uuid": "GPU-1"}],
+    "driver": "570.1",
+    "commit": "c",
+    "dirty": False,
+    "plugin_version": "0.1.0",
+    "python": "3.12.3",
+}
 
 
 def metric(name: str, *launches: float, reason: str | None = None) -> dict[str, Any]:
@@ -45,14 +56,22 @@ def metric(name: str, *launches: float, reason: str | None = None) -> dict[str, 
     }  # fmt: skip
 
 
+#: What the verdicts of these records are drawn by.
+RULES = Rules.of_run(2, 8)
+#: Launches lie a thousandth apart; their geometric mean is 1.
+NOW, BEFORE = (1 / 1.001, 1.001), (1 / 1.001, 1.0, 1.001)
+
+
 def verdict(name: str, ratio: float, kind: str | None = None, tolerance: float = 0.05, **more: Any) -> dict[str, Any]:
-    """One metric, ``ratio`` times its baseline; regressed unless told otherwise."""
-    before = _UNITS[name][1]
-    return {
-        "metric": name, "verdict": kind or "regressed", "baseline": before, "current": before * ratio,
-        "change": before * ratio / before - 1, "interval": None, "tolerance": tolerance, "minimum_detectable": None,
-        "baseline_launches": [[before]] * 3, "alpha": None, "looks": None, "reason": None, **more,
-    }  # fmt: skip
+    """The gate's verdict on one metric that is ``ratio`` times its baseline, or the one that is given."""
+    typical = _UNITS[name][1]
+    before, now = (
+        Summary(typical, tuple((typical * centre * factor,) for factor in factors), None, None)
+        for centre, factors in ((1.0, BEFORE), (ratio, NOW))
+    )
+    better = "higher" if name in _HIGHER else "lower"
+    found = recorded(compare(name, before, now, better=better, tolerance=tolerance, rules=RULES))
+    return {**found, **({} if kind is None else {"verdict": kind}), **more}
 
 
 def conditions(now: dict[str, float | None], before: dict[str, float | None] | None = None) -> dict[str, Any]:
@@ -93,7 +112,10 @@ def document(
             "tensor_parallel_size": 1,
         },
         "clock": {},
-        "metrics": {name: metric(name, _UNITS[name][1] * ratio) for name, ratio in regressed.items()},
+        "metrics": {
+            name: metric(name, *(_UNITS[name][1] * ratio * factor for factor in NOW))
+            for name, ratio in regressed.items()
+        },
         "verdicts": [verdict(name, ratio, kind) for name, ratio in regressed.items()],
         "requests": None,
         "client_overhead": None,
@@ -126,6 +148,7 @@ def run(*tests: dict[str, Any], id: str = "r", gpus: tuple[str, ...] = ("GPU-1",
             ],
             **machine,
         },
+        "gate": {**asdict(RULES), "launches": RULES.launches},
         "tests": list(tests),
     }  # fmt: skip
 

@@ -1,7 +1,6 @@
 """What is told of regressions whose stories are known: records made by hand."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 
@@ -110,6 +109,12 @@ def test_smaller_batches():
     assert first.endswith("with it the number of requests running was 50.0 % lower (8, 16 in the baseline).")
 
 
+def test_requests_that_pile_up_where_each_takes_longer_do_not_lead():
+    sentences = told(SLOWER, {**DECODE, "batch_occupancy": 24.0}, workload={"rate": 30.0, "digest": "d"})
+    assert "running" not in sentences[0]
+    assert sentences[1] == "Also with it: number of requests running 50.0 % higher (24, 16 in the baseline)."
+
+
 def test_flags_under_test():
     now = {"engine_version": "0.12.0", "treatment": {"enforce_eager": True}, "driver": "580.2"}
     first = told(SLOWER, DECODE, provenance=now)[0]
@@ -187,7 +192,9 @@ def test_energy_by_power_names_the_clock_that_was_higher():
 
 
 def test_the_power_and_temperature_of_another_board_are_not_compared():
-    found = explain(record({"tpj": 1 / 1.2}, {"power": 600.0, "temperature": 80.0}, provenance={"boards": "GPU-2"}))
+    found = explain(
+        record({"tpj": 1 / 1.2}, {"power": 600.0, "temperature": 80.0}, provenance={"boards": [{"uuid": "GPU-2"}]})
+    )
     assert found.energy is None
     assert not {m.name for m in found.moved} & {"power", "temperature"}
     assert "board GPU-2 (GPU-1 in the baseline)" in " ".join(found.sentences)
@@ -203,7 +210,7 @@ def test_a_search_compares_no_latencies_at_different_rates():
     search = {"low": 1, "high": 9, "attainment": 0.9, "precision": 0.05, "seconds": 5, "trials": []}
     found = explain(record({"max_rate": 0.8}, {"decode_time": 2.0, "sm_clock": 1.5e9}, search=search))
     assert found.parts == ()
-    assert found.sentences[0].startswith("Max_rate went from 10.00 1/s to 8.000 1/s; with it the SM clock was 24.2 %")
+    assert found.sentences[0].startswith("Max_rate went from 10.000 1/s to 8.000 1/s; with it the SM clock was 24.2 %")
 
 
 def test_a_record_without_conditions_says_so():
@@ -261,9 +268,8 @@ def test_two_metrics_that_went_opposite_ways_are_explained_by_the_worse():
 
 
 def test_an_anchor_has_no_conditions_to_compare_with():
-    one = record({"tpot": 1.07}, {**DECODE, "sm_clock": 1e9}, kind="pass")
-    anchored = SimpleNamespace(**{**dict(one.verdicts[0]), "verdict": "regressed", "against": "anchor"})
-    found = explain(one.model_copy(update={"verdicts": [*one.verdicts, anchored]}))
+    verdicts = [verdict("tpot", 1.04), verdict("tpot", 1.07, against="anchor")]
+    found = explain(record({"tpot": 1.07}, {**DECODE, "sm_clock": 1e9}, verdicts=verdicts))
     assert found.sentences == (
         "It drifted from the anchor in several steps: beside the anchor no conditions are kept.",
     )

@@ -36,7 +36,7 @@ def test_a_baseline_holds_its_conditions_launch_by_launch(saved):
     assert stored["conditions"]["sm_clock"] == [1.98e9, 1.98e9]
     assert len(stored["conditions"]["decode_time"]) == 2
     assert "preemptions" not in stored["conditions"]  # a server's alone
-    assert stored["provenance"]["boards"] == "GPU-sim-h200-0"
+    assert [board["uuid"] for board in stored["provenance"]["boards"]] == ["GPU-sim-h200-0"]
 
 
 def test_a_slower_engine_is_explained_by_what_is_under_test(saved):
@@ -46,11 +46,9 @@ def test_a_slower_engine_is_explained_by_what_is_under_test(saved):
     assert first.startswith("Decode is 20.0 % slower (from ")
     assert first.endswith("; under test: slowdown=1.2 (not given in the baseline).")
     assert record["explanation"][-1].startswith("As in the baseline: clocks, throttling, temperature,")
-    lines = result.stdout.lines
-    place = lines.index(f"  {first}")
-    assert lines[place - 1].startswith("  mbu: regressed: ")  # right after the verdicts
+    assert first in " ".join(" ".join(result.stdout.lines).split())
     (failure,) = ET.parse(saved.folder / "junit.xml").getroot().iter("failure")
-    assert first in failure.get("message")
+    assert first in " ".join(failure.text.split())
     assert first in (saved.folder / "report/report.html").read_text().replace("&#39;", "'")
 
 
