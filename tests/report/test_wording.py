@@ -44,7 +44,7 @@ def test_one_launch_against_several_is_said_to_be_a_prediction():
 
 @pytest.mark.parametrize(("alpha", "runs"), [(0.05, 20), (0.01, 100), (1 / 3, 3), (0.03, 33)])
 def test_an_error_rate_is_said_as_runs_and_never_better_than_it_is(alpha, runs):
-    assert f"at most 1 run of {runs};" in judged(results(PASSED, gate=GATE | {"family_alpha": alpha}))
+    assert f"at most 1 run of {runs} calls" in judged(results(PASSED, gate=GATE | {"family_alpha": alpha}))
 
 
 def test_launches_are_counted_by_test():

@@ -160,8 +160,8 @@ def _inconclusive(tests: Sequence[TestRecord]) -> list[str]:
     """What was inconclusive, and what would decide it."""
     lines = []
     for test, verdict in _of_verdict(tests, "inconclusive"):
-        if test.verdict == "regressed":
-            continue  # nobody went on to decide it
+        if verdict.reason and not verdict.advice:
+            continue  # nobody went on to decide it: the test had failed
         advice = f". {text(verdict.advice, 600)}" if verdict.advice else ""
         lines.append(f"{code(test.nodeid)}: {_sentence(test, verdict)}{advice}")
     return lines
