@@ -12,6 +12,8 @@ __all__ = ["advice", "below_noise", "minimum_detectable"]
 
 #: More launches than this are no advice.
 _MOST = 50
+#: Logarithms of the smallest tolerance that is advised, and of the largest that is written out.
+_SMALLEST, _LARGEST = math.log1p(0.001), math.log1p(1000)
 
 
 def minimum_detectable(noise: Noise, rules: Rules, *, baseline: int, tolerance: float) -> float | None:
@@ -90,7 +92,7 @@ def advice(
         ways.append("a baseline of more launches")
     if not regressing:
         ways.append(f"a tolerance of {_percent(bound)}")
-    elif bound > 0:
+    elif bound > _SMALLEST:
         ways.append(f"a tolerance below {_percent(bound, up=False)}")
     if len(ways) == 1 and needed is None:
         return f"The change is about as large as the tolerance: {ways[0]} would make it {verdict}."
@@ -111,5 +113,7 @@ def _launches(worse: float, limit: float, noise: Noise, rules: Rules, baseline: 
 
 def _percent(log: float, *, up: bool = True) -> str:
     """A tolerance to write down, rounded to the safe side."""
+    if log > _LARGEST:
+        return f"more than {math.expm1(_LARGEST):.0%}"
     tenths = math.expm1(log) * 1000
     return f"{(math.ceil(tenths) if up else math.floor(tenths)) / 10:.1f} %"

@@ -165,6 +165,27 @@ class TestExtremes:
         result = compare("x", summary([1.7e308, 1.7e308]), summary([1.7e308, 1.7e308]), better="lower", tolerance=0.05)
         json.dumps(dataclasses.asdict(result), allow_nan=False)
 
+    @pytest.mark.parametrize("launches", [1, 3, 8])
+    def test_noise_beyond_all_bounds_is_told_without_a_figure(self, launches):
+        wild = summary(1e-300, 1e300, 1.0)
+        rules = Rules.of_run(9, launches)
+        result = compare("x", wild, summary(*[1.0] * launches), better="lower", tolerance=0.05, rules=rules)
+        assert result.verdict == "inconclusive"
+        assert "more than 100000%" in result.advice
+        json.dumps(dataclasses.asdict(result), allow_nan=False)
+
+    def test_tests_that_moved_nearly_as_one_are_taken_for_no_knowledge(self):
+        drift = [0.01, -0.02, 0.015, 0.003, -0.008]
+        series = [
+            Series(f"test {i}", "one run", tuple(x * (1 + i * (-1) ** k / 99) for k, x in enumerate(drift)))
+            for i in range(5)
+        ]
+        pool = NoisePool(series)
+        assert 0 < pool.of("another", (0.0,), (0.0,)).pooled_df < 1
+        result = compare("x", summary(1.0), summary(1.0), better="lower", tolerance=0.05, pool=pool, test="another")
+        assert (result.verdict, result.noise) == ("inconclusive", None)
+        assert "says nothing of the noise" in result.advice
+
     @pytest.mark.parametrize("tolerance", [0, 1e-300, 0.05, 1e6])
     def test_any_tolerance_gives_json(self, tolerance):
         result = compare("tpot", times(1), times(1.2), better="lower", tolerance=tolerance, rules=Rules.of_run(900, 8))

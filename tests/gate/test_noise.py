@@ -62,7 +62,7 @@ class TestWeighing:
         noise = Noise.judged([(0.0,), (1.0,)], pooled_sd=0.02, pooled_df=12.5, tests=6)
         assert (noise.sd, noise.df, noise.own_sd, noise.source) == (0.02, 12.5, None, "pooled")
 
-    @pytest.mark.parametrize("pool", [(None, 0.0), (0.02, 0.0), (None, 5.0)])
+    @pytest.mark.parametrize("pool", [(None, 0.0), (0.02, 0.0), (0.02, 0.015), (None, 5.0)])
     def test_a_pool_that_knows_nothing_adds_nothing(self, pool):
         alone, with_it = Noise.judged([(0.0, 0.02), (0.0,)]), Noise.judged([(0.0, 0.02), (0.0,)], *pool)
         assert (with_it.sd, with_it.df, with_it.source) == (alone.sd, alone.df, "own")

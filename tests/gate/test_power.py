@@ -134,12 +134,15 @@ class TestAdvice:
             assert again.verdict in ("pass", "improved")
         if narrower := re.search(r"a tolerance below (-?[\d.]+) %", text):
             named = float(narrower[1]) / 100
-            assert 0 <= named < tolerance + 1e-9
-            if named > 0:
-                again = judged(change, noise=noise, rules=rules, tolerance=named - 1e-9, baseline=baseline)
-                assert again.verdict == "regressed"
+            assert 0 < named < tolerance + 1e-9
+            again = judged(change, noise=noise, rules=rules, tolerance=named - 1e-9, baseline=baseline)
+            assert again.verdict == "regressed"
 
     def test_where_no_number_of_launches_would_do_it_asks_for_a_longer_baseline(self):
-        _, _, _, text = self.advised(0.045, sd=0.03, baseline=2)
+        _, _, _, text = self.advised(0.02, sd=0.02, baseline=2)
         assert "a baseline of more launches" in text
         assert "--llmperf-launches" not in text
+
+    def test_where_not_even_that_would_do_it_only_another_tolerance_is_left(self):
+        _, _, _, text = self.advised(0.0485, sd=0.03)
+        assert text.startswith("The change is about as large as the tolerance: a tolerance of ")

@@ -1,4 +1,4 @@
-"""Baselines that a session has stored, changed as only a test may: a file of other content than it was given is refused."""
+"""Stored baselines, changed as only a test may: a file whose content does not fit its digest is refused."""
 
 import json
 

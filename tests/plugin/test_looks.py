@@ -36,7 +36,7 @@ def test_wide(llmperf):
 def test_wider(llmperf):
     note("wider")
     llmperf.check(W.replace(batch=2))
-@within("5%")
+@within("8%")
 def test_narrow(llmperf):
     note("narrow")
     llmperf.check(W.replace(batch=3))
@@ -112,7 +112,7 @@ class TestLaunches:
         assert suite.records()["test_narrow"]["verdict"] == "improved"
 
     def test_what_is_decided_stays_decided_while_the_test_goes_on_for_another_metric(self, gated, suite):
-        gated("@within('100%', tpot='5%')\ndef test_one(llmperf): llmperf.check(W)")
+        gated("@within('100%', tpot='8%')\ndef test_one(llmperf): llmperf.check(W)")
         record = suite.records()["test_one"]
         early, late = (verdicts(suite, "test_one")[name, "baseline"] for name in ("ttft", "tpot"))
         assert (early["verdict"], early["looks"], early["launches"]) == ("pass", 1, 1)
@@ -217,7 +217,7 @@ class TestRecord:
         assert (found["family_alpha"], found["pass_alpha"], found["power"]) == (0.05, 0.05, 0.8)
         verdict = verdicts(suite, "test_narrow")["tpot", "baseline"]
         low, high = verdict["interval"]
-        assert low < verdict["change"] < high < 0.05 < verdict["minimum_detectable"]
+        assert low < verdict["change"] < high < 0.08 < verdict["minimum_detectable"]
         assert verdict["alpha"] == pytest.approx(0.05 / 12)
         assert 0.01 < verdict["noise"]["sd"] < 0.06
         assert len(verdict["baseline_launches"]) == 5
@@ -241,7 +241,8 @@ class TestRecord:
 COUNTED = {
     "plain": ("def test_a(llmperf): llmperf.check(W)\ndef test_b(llmperf): llmperf.check(W)", (), 8),
     "named": (
-        "def test_a(llmperf):\n    llmperf.check(W)\n    llmperf.check(W, name='again')\n    llmperf.check(W, name='x#y')",
+        "def test_a(llmperf):\n    llmperf.check(W)\n"
+        "    llmperf.check(W, name='again')\n    llmperf.check(W, name='x#y')",
         (),
         12,
     ),
@@ -262,7 +263,7 @@ COUNTED = {
         (),
         5,
     ),
-    "one token": ("def test_a(llmperf): llmperf.check(Workload(64, 1))", (), 3),
+    "one token": ("def test_a(llmperf): llmperf.check(Workload(64, 1))", (), 2),
     "deselected": ("def test_a(llmperf): llmperf.check(W)\ndef test_b(llmperf): llmperf.check(W)", ("-k", "test_a"), 4),
     "an id": (
         "def test_a(llmperf): llmperf.check(W)\ndef test_b(llmperf): llmperf.check(W)",
@@ -382,7 +383,7 @@ class TestWorkers:
         assert all(ended <= begun for (_, ended, _), (begun, _, _) in pairwise(spans))
         # Each worker has collected every test, and knows of every comparison.
         assert gate(suite)["gated"] == compared(suite) == 16
-        assert {v["alpha"] for record in records.values() for v in record["verdicts"]} == {0.05 / 16}
+        assert {v["alpha"] for record in records.values() for v in record["verdicts"] if v["looks"]} == {0.05 / 16}
         assert not list((suite.folder / "report").glob("journal*"))
 
     def test_the_clock_is_locked_and_reset_once_for_all_launches(self, pytester, fake_nvml, monkeypatch, tmp_path):
@@ -406,7 +407,7 @@ class TestWorkers:
 
 class TestEnds:
     def test_exit_first_ends_the_session_with_the_first_test_that_is_decided_badly(self, gated, suite):
-        gated(THREE, "-x", now=AGAIN + ",slowdown=3", ret=2).assert_outcomes(failed=1)
+        gated(THREE, "-x", now=AGAIN + ",slowdown=3", ret=1).assert_outcomes(failed=1)
         assert calls(suite) == ["wide", "wider", "narrow", "wide"]
 
     def test_exit_first_lets_an_undecided_test_go_on(self, gated, suite):
@@ -423,7 +424,7 @@ class TestEnds:
             "--llmperf-engine=sim:h200", "--llmperf-report=report", "--llmperf-save", "-p", "no:cacheprovider"
         )
         assert result.ret == -signal.SIGKILL
-        (record,) = read_journals(suite.folder / "report").tests
+        (record,) = read_journals(suite.folder / "report").tests.values()
         assert len(record["metrics"]["tpot"]["launches"]) == 2
         assert record["outcome"] == "unfinished"
         assert not list((suite.folder / "baselines").rglob("*.json"))

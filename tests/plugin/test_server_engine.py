@@ -36,7 +36,7 @@ def served(suite):
 class TestTheMainJob:
     def test_save_gate_and_the_record(self, suite, served):
         with FakeServer() as server:
-            assert served(server, "--llmperf-save", "--llmperf-launches=2").ret == 0
+            assert served(server, "--llmperf-save").ret == 0
             result = served(server)
         assert result.ret == 0
         record = only(suite.records())
