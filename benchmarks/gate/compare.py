@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ from pytest_llmperf.gate import Rules
 
 #: By how much the run's values are made worse; the first is the unchanged engine.
 WORSENINGS = (0.0, 0.03, 0.05, 0.10)
-RUNS, QUICK = 1000, 20
+RUNS, QUICK = 1000, 4
 #: Runs drawn from one seed.
 _CHUNK = 20
 
@@ -63,7 +65,10 @@ def compare(
     names: Sequence[str] = (),
 ) -> Iterator[tuple[Scenario, Tallies]]:
     """All scenarios, one after the other."""  # fmt: skip
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with ExitStack() as stack:
+        spread: Callable[..., Iterable[Tallies]] = starmap
+        if processes > 1:
+            spread = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes)).starmap
         for number, scenario in enumerate(scenarios):
             chunks = [min(_CHUNK, runs - start) for start in range(0, runs, _CHUNK)]
             tasks = [
@@ -71,7 +76,7 @@ def compare(
                 for i, size in enumerate(chunks)
             ]
             total: Tallies = {}
-            for tallies in pool.starmap(judged, tasks):
+            for tallies in spread(judged, tasks):
                 for key, tally in tallies.items():
                     total.setdefault(key, Tally()).merge(tally)
             yield scenario, total

@@ -74,6 +74,8 @@ def carry_out(runs: Iterable[Run], folder: Path, results: Path, *, processes: in
     yield from (one for one in done if one["key"] in keys)
     known = [one["key"] for one in done]
     wanted = [run for run in runs if run.key not in known]
+    if not wanted:
+        return
     with multiprocessing.get_context("spawn").Pool(processes) as pool, results.open("a", encoding="utf-8") as file:
         for _ in pool.imap_unordered(_save, [(folder, seed) for seed in sorted({run.baseline for run in wanted})]):
             pass
