@@ -12,7 +12,12 @@ __all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 on success, 1 on an error of ours (one sentence on stderr), 2 on wrong usage."""
+    """Run a command.
+
+    Returns:
+        0 on success, 1 on an error of ours (one sentence on stderr), 2 on wrong usage; of ``explain`` and ``compare``,
+        which have something to say with 1, an error of ours is 2 as well.
+    """
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["model"]:
         from pytest_llmperf.arithmetic import cli
@@ -20,12 +25,18 @@ def main(argv: list[str] | None = None) -> int:
 
         # A shipped shape goes by its name here as it does for --llmperf-model.
         return cli.main([shape_folder(word) or word for word in arguments[1:]])
+    if arguments[:1] == ["baselines"]:
+        from pytest_llmperf.baselines import cli as of_baselines
+
+        return of_baselines.main(arguments[1:])
     if arguments[:1] == ["calibrate"]:
         from pytest_llmperf.calibration import cli as calibration
         from pytest_llmperf.options import GATE_LAUNCHES, SAVE_LAUNCHES
 
         return calibration.main(arguments[1:], save_launches=SAVE_LAUNCHES, gate_launches=GATE_LAUNCHES)
     options = _parser().parse_args(arguments)
+    if options.command in ("explain", "compare"):
+        return _read_again(options)
     try:
         if options.command == "schema":
             from pytest_llmperf.report.results import json_schema
@@ -40,6 +51,18 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
+def _read_again(options: argparse.Namespace) -> int:
+    from pytest_llmperf.explanation import cli
+
+    try:
+        if options.command == "explain":
+            return cli.explain(options.report, options.test, as_json=options.json)
+        return cli.compare(options.a, options.b, as_json=options.json)
+    except LlmperfError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pytest_llmperf", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -48,10 +71,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("folder", type=Path, help="the report folder of a run")
     report.add_argument("--template", type=Path, help="a jinja2 template instead of the shipped one")
+    explain = commands.add_parser(
+        "explain", help="derive the verdicts of a run again from its record alone, and say what moved with them"
+    )
+    explain.add_argument("report", type=Path, help="the report folder of a run, or its results.json")
+    explain.add_argument("test", nargs="?", help="a test's id, or a part of it; all tests without it")
+    explain.add_argument("--json", action="store_true", help="for scripts")
+    compare = commands.add_parser("compare", help="put two runs, or two machines, side by side")
+    compare.add_argument("a", type=Path, help="the report folder of a run, or its results.json")
+    compare.add_argument("b", type=Path, help="that of another one")
+    compare.add_argument("--json", action="store_true", help="for scripts")
     commands.add_parser("schema", help="print the JSON Schema of results.json")
     peaks = commands.add_parser("peaks", help="measure how fast this machine copies and multiplies at best")
     peaks.add_argument("--cpu", action="store_true", help="the processor's memory, also where GPUs are")
     peaks.add_argument("--json", action="store_true", help="SI units, for scripts")
+    commands.add_parser("baselines", help="list stored baselines and their problems; migrate, pin", add_help=False)
     commands.add_parser(
         "calibrate", help="how often the gate is wrong here: divide launches of one engine in every way", add_help=False
     )

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     import pytest
 
 __all__ = [
+    "DEFAULT_OUTPUTS_TOLERANCE",
     "DEFAULT_TOLERANCE",
     "GATED",
     "MarkerOptions",
     "SessionOptions",
     "add_options",
+    "budgets",
+    "outputs_tolerances",
     "parse_tolerance",
     "tolerance_for_all",
     "tolerances",
@@ -35,6 +38,10 @@ GATED = ("ttft", "tpot", "tpj", "mbu")
 #: scheduling delays long: between launches of one engine on one H200 it was seen 18 to 32 ms (batch 1) and 42 to 79 ms
 #: (batch 4, where it depends on which requests share the first step), TPOT within 1 %.
 DEFAULT_TOLERANCE: Mapping[str, float] = {"ttft": 0.50, "tpot": 0.05, "tpj": 0.05, "mbu": 0.05}
+#: By how much answers to fixed prompts may differ from the baseline's: the share of tokens that may disagree, and nat.
+#: SmolLM2-135M in bfloat16 on a CPU: compiled against eager 100 % agreed and 0.04 nat, 8-bit weights 100 % and 0.06;
+#: with an MLP left out 17 % and 0.17, noise of 3 % on the weights 36 % and 0.14.
+DEFAULT_OUTPUTS_TOLERANCE: Mapping[str, float] = {"token_agreement": 0.10, "logprob_difference": 0.1}
 #: For any other metric that a marker gates.
 OTHER_TOLERANCE = 0.05
 
@@ -43,11 +50,16 @@ SAVE_LAUNCHES = 5
 GATE_LAUNCHES = 8
 MEASURE_LAUNCHES = 1
 REPEATS = 3
+#: Days after which a baseline is old.
+MAX_AGE_DAYS = 90
+#: Times a metric's tolerance: what accepted changes may come to together, measured against the anchor.
+BUDGET_TOLERANCES = 2
 
 MARKER = (
-    "llmperf(tolerance=None, model=None, engine=None): performance test. tolerance: relative change per metric, "
-    'such as {"tpot": "3%"}, or one for all gated metrics; model: as --llmperf-model; engine: engine arguments '
-    "that are part of what the test is."
+    "llmperf(tolerance=None, model=None, engine=None, outputs=None): performance test. tolerance: relative change per "
+    'metric, such as {"tpot": "3%"}, or one for all gated metrics; model: as --llmperf-model; engine: engine arguments '
+    "that are part of what the test is; outputs: False to compare no answers with the baseline's, or how far they may "
+    'differ, such as {"token_agreement": "10%", "logprob_difference": 0.1}.'
 )
 
 #: Seconds; longer than any run, and short enough for every clock and socket.
@@ -64,6 +76,13 @@ _INI = (
     ),
     ("llmperf_read_timeout", "string", "seconds without news on an open request until it has failed (120)"),
     ("llmperf_tolerance", "linelist", "tolerated relative change, one 'metric: 3%' a line, or '50%' for all"),
+    ("llmperf_budget", "linelist", "tolerated change since the anchor, as llmperf_tolerance (twice the tolerance)"),
+    ("llmperf_baseline_max_age", "string", f"days after which a baseline is old ({MAX_AGE_DAYS}; 0: never)"),
+    (
+        "llmperf_outputs_tolerance",
+        "linelist",
+        "how far answers may differ from the baseline's, 'token_agreement: 10%' and 'logprob_difference: 0.1' (nat)",
+    ),
     ("llmperf_allowed_failures", "string", "failed requests that a launch may have (0)"),
 )
 
@@ -147,6 +166,9 @@ class SessionOptions:
         read_timeout: Seconds.
         connect_timeout: Seconds.
         tolerance: By metric, from the ini file; the key ``"*"`` holds for all.
+        budget: Likewise, for the change since the anchor.
+        baseline_max_age: Days after which a baseline is old; 0 for never.
+        outputs_tolerance: How far answers may differ, by name, from the ini file.
         allowed_failures: Per launch.
         in_ci: Whether this is a CI run, by the variable ``CI``.
     """
@@ -166,6 +188,9 @@ class SessionOptions:
     read_timeout: float
     connect_timeout: float
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    budget: Mapping[str, float] = field(default_factory=dict)
+    baseline_max_age: float = MAX_AGE_DAYS
+    outputs_tolerance: Mapping[str, float] = field(default_factory=dict)
     allowed_failures: int = 0
     in_ci: bool = False
 
@@ -208,7 +233,10 @@ class SessionOptions:
             inconclusive=config.getoption("--llmperf-inconclusive"),
             read_timeout=_ini_number(config, "llmperf_read_timeout", 120, at_most=_LONGEST_TIMEOUT),
             connect_timeout=_ini_number(config, "llmperf_connect_timeout", 30, at_most=_LONGEST_TIMEOUT),
-            tolerance=_ini_tolerance(config.getini("llmperf_tolerance") or []),
+            tolerance=_ini_tolerance(config, "llmperf_tolerance"),
+            budget=_ini_tolerance(config, "llmperf_budget"),
+            baseline_max_age=_ini_number(config, "llmperf_baseline_max_age", MAX_AGE_DAYS, whole=True),
+            outputs_tolerance=_ini_outputs_tolerance(config.getini("llmperf_outputs_tolerance") or []),
             allowed_failures=int(_ini_number(config, "llmperf_allowed_failures", 0, whole=True)),
             in_ci=os.environ.get("CI", "").lower() not in ("", "0", "false"),
         )
@@ -222,11 +250,13 @@ class MarkerOptions:
         tolerance: By metric; the key ``"*"`` holds for every gated metric.
         model: As ``--llmperf-model``; ``None`` leaves the session's.
         engine: Engine arguments that are part of what the test is.
+        outputs: How far answers may differ from the baseline's, by name; ``None`` when they are not to be compared.
     """
 
     tolerance: Mapping[str, float] = field(default_factory=dict)
     model: str | None = None
     engine: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, float] | None = field(default_factory=dict)
 
     @classmethod
     def from_node(cls, node: pytest.Item) -> MarkerOptions:
@@ -235,7 +265,7 @@ class MarkerOptions:
         Raises:
             OptionError: an argument is unknown or of the wrong type; names the test.
         """
-        merged: dict[str, Any] = {"tolerance": {}, "model": None, "engine": {}}
+        merged: dict[str, Any] = {"tolerance": {}, "model": None, "engine": {}, "outputs": {}}
         for mark in reversed(list(node.iter_markers("llmperf"))):
             where = f"@pytest.mark.llmperf of {node.nodeid}"
             if mark.args:
@@ -254,6 +284,9 @@ class MarkerOptions:
             merged["tolerance"] = tolerance if "*" in tolerance else merged["tolerance"] | tolerance
             merged["model"] = model
             merged["engine"] |= engine
+            if "outputs" in mark.kwargs:
+                outputs = _marked_outputs(mark.kwargs["outputs"], where)
+                merged["outputs"] = None if outputs is None else {**(merged["outputs"] or {}), **outputs}
         return cls(**merged)
 
 
@@ -274,6 +307,27 @@ def tolerances(session: SessionOptions, marker: MarkerOptions) -> dict[str, floa
 def tolerance_for_all(session: SessionOptions, marker: MarkerOptions) -> float | None:
     """The one tolerance that was given for all gated metrics; ``None`` without one."""
     return marker.tolerance.get("*", session.tolerance.get("*"))
+
+
+def budgets(session: SessionOptions, tolerances: Mapping[str, float]) -> dict[str, float]:
+    """How far every gated metric may be worse than its anchor: what the ini file says, else twice its tolerance.
+
+    Args:
+        session: Holds the ini file's budgets.
+        tolerances: Of the gated metrics of a test.
+    """
+    for_all = session.budget.get("*")
+    return {
+        name: session.budget.get(name, BUDGET_TOLERANCES * tolerance if for_all is None else for_all)
+        for name, tolerance in tolerances.items()
+    }
+
+
+def outputs_tolerances(session: SessionOptions, marker: MarkerOptions) -> dict[str, float] | None:
+    """How far a test's answers may differ: defaults, then ini file, then marker; ``None``: they are not compared."""
+    if marker.outputs is None:
+        return None
+    return {**DEFAULT_OUTPUTS_TOLERANCE, **session.outputs_tolerance, **marker.outputs}
 
 
 def parse_tolerance(value: Any, where: str) -> float:
@@ -309,11 +363,60 @@ def _tolerances(value: Any, where: str) -> dict[str, float]:
     return {"*": parse_tolerance(value, where)}
 
 
-def _ini_tolerance(lines: list[str]) -> dict[str, float]:
+def _marked_outputs(value: Any, where: str) -> dict[str, float] | None:
+    if value is False:
+        return None
+    if value is True or value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return {name: _outputs_tolerance(name, given, where) for name, given in value.items()}
+    raise OptionError(f"{where}: outputs is False, or a mapping of tolerances, not {value!r}.")
+
+
+def _outputs_tolerance(name: Any, value: Any, where: str) -> float:
+    """A tolerance of ``token_agreement``, which is a share, or of ``logprob_difference``, in nat.
+
+    Raises:
+        OptionError: there is no such figure, or the value is none for it.
+    """
+    if name == "token_agreement":
+        share = parse_tolerance(value, f"{where}: tolerance of {name}")
+        if share > 1:
+            raise OptionError(
+                f"{where}: tolerance of {name}: more than all tokens cannot differ, and {value!r} says so."
+            )
+        return share
+    if name != "logprob_difference":
+        raise OptionError(
+            f"{where} names the tolerance {name!r} of outputs, which does not exist.",
+            remedy=f"Tolerances of outputs are: {', '.join(DEFAULT_OUTPUTS_TOLERANCE)}.",
+        )
+    number = math.nan
+    if isinstance(value, str):
+        with suppress(ValueError):
+            number = float(value.strip().removesuffix("nat"))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise OptionError(f"{where}: the tolerance of {name} is in nat, like 0.1, and cannot be {value!r}.")
+    return number
+
+
+def _ini_outputs_tolerance(lines: list[str]) -> dict[str, float]:
+    where = "llmperf_outputs_tolerance in the ini file"
     result = {}
     for line in lines:
+        name, _, value = line.partition(":")
+        result[name.strip()] = _outputs_tolerance(name.strip(), value.strip(), where)
+    return result
+
+
+def _ini_tolerance(config: pytest.Config, option: str) -> dict[str, float]:
+    result = {}
+    for line in config.getini(option) or []:
         name, colon, value = line.rpartition(":")
-        result[name.strip() if colon else "*"] = parse_tolerance(value.strip(), "llmperf_tolerance in the ini file")
+        result[name.strip() if colon else "*"] = parse_tolerance(value.strip(), f"{option} in the ini file")
     return result
 
 
@@ -333,8 +436,3 @@ def _ini_number(
     if number > at_most:
         raise OptionError(f"{name} in the ini file is at most {at_most:.0f}, not {text!r}.")
     return number
-
-
-def budgets(session: SessionOptions, tolerances: Mapping[str, float]) -> dict[str, float]:
-    """Stand-in."""
-    return {name: 2 * tolerance for name, tolerance in tolerances.items()}

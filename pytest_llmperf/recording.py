@@ -5,24 +5,48 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
+from pytest_llmperf.conditions import observe
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Account
-from pytest_llmperf.gate import Comparison, worst
+from pytest_llmperf.explanation import explain
+from pytest_llmperf.fingerprint import DEFINITIONS, Agreement, Outputs, Unavailable
+from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.gpu import value_or_none, why_unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.overhead import client_overhead
+from pytest_llmperf.report.results import TestRecord
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
 
-__all__ = ["definitions", "failure_record", "record_of"]
+__all__ = ["Beside", "definitions", "failure_record", "outputs_record", "record_of"]
 
 #: Reasons of failed requests that the record keeps with their counts.
 _REASONS = 10
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a record holds of the baseline beside the verdicts.
+
+    Attributes:
+        provenance: Of this measurement, in the words of a baseline.
+        baseline_provenance: Of the baseline; ``None`` when there is none.
+        conditions: The baseline's, launch by launch.
+    """
+
+    provenance: Mapping[str, Any] | None = None
+    baseline_provenance: Mapping[str, Any] | None = None
+    conditions: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+_ALONE = Beside()
 
 
 def record_of(
@@ -31,6 +55,7 @@ def record_of(
     comparisons: Sequence[Comparison] | None,
     *,
     incomparable: Sequence[str] = (),
+    beside: Beside = _ALONE,
 ) -> dict[str, Any]:
     """The test's record in plain JSON types.
 
@@ -39,6 +64,7 @@ def record_of(
         summaries: Its metrics.
         comparisons: The gate's verdicts; ``None`` when nothing was gated.
         incomparable: Fields in which the baseline differs, as sentences.
+        beside: The baseline's circumstances.
     """
     invalid = measurement.invalid
     if invalid is not None:
@@ -46,9 +72,10 @@ def record_of(
     elif comparisons is None:
         verdict = "measured"
     else:
-        verdict = worst(c.verdict for c in comparisons)
+        # Answers can spoil a verdict, and never make one: they say nothing of performance.
+        verdict = worst(c.verdict for c in comparisons if c.metric not in DEFINITIONS or c.verdict not in PASSING)
     overhead = client_overhead(repeat for launch in measurement.launches for repeat in launch.repeats)
-    return {
+    record = {
         "nodeid": measurement.test,
         "verdict": verdict,
         "outcome": "unfinished",
@@ -56,6 +83,7 @@ def record_of(
         "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
         "search": None,
         "phases": None,
+        "outputs": outputs_record(measurement),
         "engine": _engine(measurement.info),
         "clock": _clock(measurement.launches),
         "energy": [_energy(launch) for launch in measurement.launches if launch.samples],
@@ -66,10 +94,23 @@ def record_of(
         "client_overhead": None if overhead is None else asdict(overhead),
         "client": [_client(launch.account) for launch in measurement.launches if launch.account.client is not None],
         "server": [_server(launch.account) for launch in measurement.launches if launch.account.server is not None],
-        "warnings": [*measurement.warnings, *_beyond_peak(summaries), *incomparable],
+        "conditions": _conditions(measurement.launches, beside.conditions),
+        "provenance": None if beside.provenance is None else _plain(beside.provenance),
+        "baseline_provenance": None if beside.baseline_provenance is None else _plain(beside.baseline_provenance),
+        "explanation": [],
+        "warnings": [*measurement.warnings, *_beyond_peak(summaries), *_unanswered(measurement.outputs), *incomparable],
         "invalid": invalid,
         **measurement.record(),
     }
+    return record if comparisons is None else {**record, "explanation": _explanation(record)}
+
+
+def _explanation(record: Mapping[str, Any]) -> list[str]:
+    """What moved with the verdicts; nothing of a record that does not fit its schema, which the report will say."""
+    try:
+        return list(explain(TestRecord.model_validate(record)).sentences)
+    except ValidationError:
+        return []
 
 
 def definitions() -> dict[str, dict[str, str]]:
@@ -77,6 +118,35 @@ def definitions() -> dict[str, dict[str, str]]:
     return {
         name: {"unit": m.unit, "better": m.better, "formula": m.formula, "source": m.source}
         for name, m in REGISTRY.items()
+    } | {name: dict(definition) for name, definition in DEFINITIONS.items()}
+
+
+def outputs_record(
+    measurement: Measurement, agreement: Agreement | None = None, reason: str | None = None
+) -> dict[str, Any] | None:
+    """What the record says of the answers to fixed prompts; ``None`` when they were not asked for.
+
+    Args:
+        measurement: Holds them, or why there are none.
+        agreement: With the baseline's; ``None`` when they were not compared.
+        reason: Why they were not.
+    """
+    outputs = measurement.outputs
+    if outputs is None:
+        return None
+    first = None if agreement is None else agreement.first_difference
+    if agreement is None and reason is None:
+        reason = outputs.reason if isinstance(outputs, Unavailable) else "nothing was gated"
+    return {
+        "prompts": len(outputs.answers) if isinstance(outputs, Outputs) else None,
+        "tokens": outputs.tokens if isinstance(outputs, Outputs) else None,
+        "compared_tokens": agreement and agreement.tokens,
+        "ties": agreement and agreement.ties,
+        "token_agreement": agreement and agreement.token_agreement,
+        "logprob_difference": agreement and agreement.logprob_difference,
+        "first_difference": None if first is None else asdict(first),
+        "worst_prompt": agreement and agreement.worst_prompt,
+        "reason": reason,
     }
 
 
@@ -98,8 +168,13 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "client_overhead": None,
         "search": None,
         "phases": None,
+        "outputs": None,
         "client": [],
         "server": [],
+        "conditions": {},
+        "provenance": None,
+        "baseline_provenance": None,
+        "explanation": [],
         "warnings": [],
         "invalid": reason,
     }
@@ -184,6 +259,13 @@ def _beyond_peak(summaries: Mapping[str, Summary]) -> list[str]:
     ]
 
 
+def _unanswered(outputs: Outputs | Unavailable | None) -> list[str]:
+    """That the answers could not be taken, where they should have been there."""
+    if not isinstance(outputs, Unavailable) or not outputs.failed:
+        return []
+    return [f"The answers to fixed prompts could not be taken: {outputs.reason}."]
+
+
 def _engine(info: EngineInfo) -> dict[str, Any]:
     names = ("kind", "version", "model", "simulated", "device", "dtype", "quantization", "kv_cache_dtype")
     record: dict[str, Any] = {name: getattr(info, name) for name in names}
@@ -213,6 +295,20 @@ def _metric(name: str, summary: Summary) -> dict[str, Any]:
     }
 
 
+def _conditions(launches: Sequence[Launch], baseline: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    return {
+        name: {
+            "unit": observed.unit,
+            "launches": list(observed.launches),
+            "value": observed.value,
+            "baseline": statistics.median(before) if (before := baseline.get(name)) else None,
+            "baseline_launches": list(before or ()),
+            "reason": observed.reason,
+        }
+        for name, observed in observe(launches).items()
+    }
+
+
 def _verdict(comparison: Comparison) -> dict[str, Any]:
     return {
         "metric": comparison.metric,
@@ -232,6 +328,7 @@ def _verdict(comparison: Comparison) -> dict[str, Any]:
         "advice": comparison.advice,
         "noise": None if comparison.noise is None else asdict(comparison.noise),
         "prediction": comparison.prediction,
+        "saved_at": comparison.saved_at,
     }
 
 

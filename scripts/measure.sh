@@ -3,8 +3,8 @@
 # About 8 minutes the first time, most of it engine starts; ends with exit status 0 when nothing became slower.
 set -euo pipefail
 . "$(dirname "$0")/setup.sh" cpu
-# A processor shared with other machines is noisy: hence a tiny model, eager mode, several launches also for the
-# second run, and a tolerance of 50 %. The first token of a tiny model comes after a few milliseconds, which is the
+# A processor shared with other machines is noisy: hence a tiny model, eager mode, and a tolerance of 50 %, for which one
+# launch is enough as a rule; the gate takes up to 8 when it is not. The first token of a tiny model comes after a few milliseconds, which is the
 # time of a handful of scheduling delays: it may take three times as long before anything is said.
 tolerance=$'llmperf_tolerance=50%\nttft: 200%'
 baselines=${LLMPERF_BASELINES:-reports/cpu/baselines}
@@ -16,8 +16,8 @@ if [ ! -d "$baselines" ]; then
   echo "== measuring, and saving the baseline: 5 engine launches"
   pytest "${suite[@]}" --llmperf-save --llmperf-report=reports/cpu/saved
 fi
-echo "== measuring again, and gating against the baseline in $baselines: 3 engine launches"
-pytest "${suite[@]}" --llmperf-launches=3 --llmperf-report=reports/cpu/gated || {
+echo "== measuring again, and gating against the baseline in $baselines: as many engine launches as it takes"
+pytest "${suite[@]}" --llmperf-report=reports/cpu/gated || {
   status=$?
   echo "The gate failed. If other programs were busy, run it again; to save the baseline anew: rm -r $baselines" >&2
   exit "$status"

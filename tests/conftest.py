@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
+import scipy.special  # noqa: F401  # nor can numpy, which comes with it, be loaded a second time
 
 # pytester forgets modules that an inner run has loaded; these stay, so that every inner run has the same classes.
 import pytest_llmperf.engines.simulated

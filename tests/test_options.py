@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 
 from pytest_llmperf.errors import OptionError
 from pytest_llmperf.options import (
+    DEFAULT_OUTPUTS_TOLERANCE,
     DEFAULT_TOLERANCE,
     GATED,
     OTHER_TOLERANCE,
     MarkerOptions,
     SessionOptions,
+    budgets,
+    outputs_tolerances,
     parse_tolerance,
     tolerances,
 )
@@ -158,7 +161,7 @@ class TestSession:
     def test_the_defaults(self, session, pytester):
         options = session()
         assert (options.engine, options.model, options.save, options.inconclusive) == ("auto", None, False, "fail")
-        assert (options.launches, options.repeats, options.allowed_failures) == (1, 3, 0)
+        assert (options.launches, options.measure_launches, options.repeats, options.allowed_failures) == (8, 1, 3, 0)
         assert (options.read_timeout, options.connect_timeout) == (120, 30)
         assert options.baselines == pytester.path / "baselines"
         assert options.report is None
@@ -166,6 +169,9 @@ class TestSession:
     def test_saving_takes_more_launches_unless_told_otherwise(self, session):
         assert session("--llmperf-save").launches == 5
         assert session("--llmperf-save", "--llmperf-launches=2").launches == 2
+
+    def test_a_number_of_launches_holds_for_what_is_measured_only_as_well(self, session):
+        assert session("--llmperf-launches=3").measure_launches == session("--llmperf-launches=3").launches == 3
 
     @pytest.mark.parametrize(
         ("option", "ini", "name"),
@@ -231,3 +237,77 @@ class TestSession:
     def test_ci_is_known_by_its_variable(self, session, monkeypatch, value, in_ci):
         monkeypatch.setenv("CI", value)
         assert session().in_ci is in_ci
+
+
+class TestBudget:
+    def test_it_is_twice_the_tolerance_unless_the_ini_file_says_otherwise(self, session):
+        tolerated = {"tpot": 0.03, "tpj": 0.05}
+        assert budgets(session(), tolerated) == {"tpot": 0.06, "tpj": 0.1}
+        assert budgets(session(llmperf_budget="tpot: 4%"), tolerated) == {"tpot": 0.04, "tpj": 0.1}
+        assert budgets(session(llmperf_budget="7%"), tolerated) == {"tpot": 0.07, "tpj": 0.07}
+        assert budgets(session(llmperf_budget="7%\n  tpj: 0"), tolerated) == {"tpot": 0.07, "tpj": 0}
+
+    def test_what_is_none_is_refused_with_the_option(self, session):
+        with pytest.raises(OptionError, match=r"^llmperf_budget in the ini file: .*"):
+            session(llmperf_budget="tpot: much")
+
+
+class TestBaselineMaxAge:
+    def test_it_is_in_days(self, session):
+        assert session().baseline_max_age == 90
+        assert session(llmperf_baseline_max_age="7").baseline_max_age == 7
+        assert session(llmperf_baseline_max_age="0").baseline_max_age == 0
+
+    @pytest.mark.parametrize("given", ["-1", "1.5", "nan", "inf", "a week"])
+    def test_anything_else_is_refused(self, session, given):
+        with pytest.raises(OptionError, match=r"^llmperf_baseline_max_age in the ini file is a whole number"):
+            session(llmperf_baseline_max_age=given)
+
+
+class TestOutputs:
+    @pytest.mark.parametrize(
+        ("ini", "marks", "expected"),
+        [
+            ((), [], {}),
+            (("token_agreement: 30%",), [], {"token_agreement": 0.3}),
+            (("token_agreement: 100%", " logprob_difference : 0.2 nat"), [],
+             {"token_agreement": 1.0, "logprob_difference": 0.2}),
+            (("logprob_difference: 0.2",), [mark(outputs={"logprob_difference": 1})], {"logprob_difference": 1.0}),
+            (("token_agreement: 30%",), [mark(outputs={"logprob_difference": "3"})],
+             {"token_agreement": 0.3, "logprob_difference": 3.0}),
+            ((), [mark(outputs=False)], None),
+            ((), [mark(outputs=True), mark(outputs=False)], {}),
+            ((), [mark(outputs=False), mark(outputs={"token_agreement": 0})], None),
+            ((), [mark(outputs={"token_agreement": 0}), mark(outputs=False)], {"token_agreement": 0}),
+            ((), [mark(tolerance="3%"), mark(outputs={"token_agreement": "5%"})], {"token_agreement": 0.05}),
+        ],
+    )  # fmt: skip
+    def test_the_marker_goes_over_the_ini_file_and_that_over_the_defaults(self, session, ini, marks, expected):
+        options = session(**({"llmperf_outputs_tolerance": "".join(f"\n    {line}" for line in ini)} if ini else {}))
+        found = outputs_tolerances(options, MarkerOptions.from_node(marked(*marks)))
+        assert found == (None if expected is None else {**DEFAULT_OUTPUTS_TOLERANCE, **expected})
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"tpot": "3%"}, "'tpot' of outputs, which does not exist.*token_agreement, logprob_difference"),
+            ({"token_agreement": "150%"}, "more than all tokens cannot differ"),
+            ({"token_agreement": 3}, "would be 300%"),
+            ({"token_agreement": -0.1}, "a tolerance is like"),
+            ({"logprob_difference": "5%"}, "is in nat, like 0.1, and cannot be '5%'"),
+            ({"logprob_difference": -1}, "is in nat"),
+            ({"logprob_difference": "nan"}, "is in nat"),
+            ({"logprob_difference": True}, "is in nat"),
+            ({"logprob_difference": 10**400}, "is in nat"),
+            ("10%", "outputs is False, or a mapping of tolerances, not '10%'"),
+        ],
+    )
+    def test_what_is_no_tolerance_is_refused_with_the_test(self, given, message):
+        with pytest.raises(OptionError, match=message) as refused:
+            MarkerOptions.from_node(marked(mark(outputs=given)))
+        assert "test_x.py::test_y" in str(refused.value)
+
+    @pytest.mark.parametrize("line", ["10%", "tpot: 3%", "token_agreement", "logprob_difference: x"])
+    def test_a_line_of_the_ini_file_that_is_none_is_refused(self, session, line):
+        with pytest.raises(OptionError, match="llmperf_outputs_tolerance in the ini file"):
+            session(llmperf_outputs_tolerance=line)

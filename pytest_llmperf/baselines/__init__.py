@@ -19,18 +19,23 @@ from pytest_llmperf.baselines.model import (
 from pytest_llmperf.baselines.paths import baseline_path, find_elsewhere, group_folder, slug
 from pytest_llmperf.baselines.storage import digest_of, load, of_group, read, read_all, store
 from pytest_llmperf.baselines.succession import keeping_anchor, keeping_boards, pinned
+from pytest_llmperf.baselines.upkeep import ENOUGH_LAUNCHES, age_warnings, beyond_budget, few_launches
 
 __all__ = [
+    "ENOUGH_LAUNCHES",
     "SCHEMA_VERSION",
     "Anchor",
     "Baseline",
     "BoardRecord",
     "Identity",
     "MetricRecord",
+    "age_warnings",
     "as_records",
     "baseline_path",
+    "beyond_budget",
     "differing",
     "digest_of",
+    "few_launches",
     "find_elsewhere",
     "group_folder",
     "keeping_anchor",

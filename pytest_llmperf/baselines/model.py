@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pytest_llmperf.baselines.identity import Identity, Strict
+from pytest_llmperf.fingerprint.record import OutputsRecord
 from pytest_llmperf.metrics import REGISTRY, Summary
 
 __all__ = ["SCHEMA_VERSION", "Anchor", "Baseline", "BoardRecord", "MetricRecord", "as_records"]
@@ -27,6 +28,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
+Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_rounded)]
 Measured = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_rounded)]
 
 
@@ -81,6 +83,8 @@ class Baseline(Strict):
             id; baselines of one run have shared the launches of an engine.
         metrics: What compares on every board of the same product.
         boards: What compares on the same boards only, by their UUIDs (several are joined by ``+``).
+        conditions: What was so while it was measured: one number a launch for each condition that could be observed.
+        outputs: What the engine answered to fixed prompts; ``None`` when it was not asked, or did not tell.
         anchor: The release that this one is held to as well; ``None`` while its own content is that.
     """
 
@@ -92,6 +96,8 @@ class Baseline(Strict):
     provenance: dict[str, Any]
     metrics: dict[str, MetricRecord]
     boards: dict[str, BoardRecord] = Field(default={})
+    conditions: dict[str, Annotated[tuple[Finite, ...], Field(strict=False)]] = Field(default={})
+    outputs: OutputsRecord | None = None
     anchor: Anchor | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""The engine contract: open, prepare, carry, close.
+"""The engine contract: open, prepare, carry, close; and what it answers to fixed prompts.
 
 The runner decides what is sent and when; an engine carries such an offer out and stamps what comes back. An engine
 lives on one event loop (the one of its clock), is opened once, and is closed by whoever opened it, always, also after
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from pytest_llmperf.clock import Clock
 from pytest_llmperf.engines.account import Account
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.trace import EngineStamps, RequestTrace
 
 __all__ = ["Chunk", "Engine", "EngineInfo", "Offer", "Request"]
@@ -168,6 +169,23 @@ class Engine(Protocol):
 
     async def close_account(self) -> Account:
         """What the engine's own books say about the time since :meth:`open_account`, where it keeps any."""
+        ...
+
+    async def outputs(self, prompts: Sequence[tuple[int, ...]], length: int) -> Outputs | Unavailable:
+        """Answer prompts greedily, one after the other, and tell each token with its log-probability.
+
+        One at a time, because which requests share a step may change an answer. Never while an offer is carried.
+
+        Args:
+            prompts: Token ids.
+            length: Exactly so many tokens of each answer, past an end-of-sequence token.
+
+        Returns:
+            The answers, or why there are none: the weights are dummies, or the engine does not tell.
+
+        Raises:
+            EngineError: the engine died.
+        """
         ...
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import exp, inf
@@ -37,6 +37,7 @@ from pytest_llmperf.engines.simulated_board import NoBoard, SimulatedBoard
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.engines.streams import StreamingEngine
 from pytest_llmperf.errors import EngineError, OptionError
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.models import config_digest
 from pytest_llmperf.trace import EngineStamps
 
@@ -248,6 +249,11 @@ class SimulatedEngine(StreamingEngine):
         )
         if finished:
             self._running.remove(sequence)
+
+    async def outputs(self, prompts: Sequence[tuple[int, ...]], length: int) -> Outputs | Unavailable:
+        """Nothing: only the time of a token is simulated."""
+        del prompts, length
+        return Unavailable("a simulated engine generates nothing")
 
     def disturbances(self) -> list[str]:
         """Nothing: there is nothing to compile."""

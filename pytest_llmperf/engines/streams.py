@@ -11,6 +11,7 @@ from pytest_llmperf.clock import NS_PER_S, Clock
 from pytest_llmperf.engines import Chunk, Offer, Request
 from pytest_llmperf.engines.account import Account
 from pytest_llmperf.errors import RequestError
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.trace import EngineStamps, RequestTrace
 
 __all__ = ["StreamingEngine"]
@@ -39,6 +40,11 @@ class StreamingEngine(ABC):
     async def close_account(self) -> Account:
         """No books of its own."""
         return Account()
+
+    async def outputs(self, prompts: Sequence[tuple[int, ...]], length: int) -> Outputs | Unavailable:
+        """Nothing: a chunk tells how many tokens it holds and not which."""
+        del prompts, length
+        return Unavailable("this engine does not tell its tokens")
 
     async def carry(self, offer: Offer) -> list[RequestTrace]:
         """Carry an offer out on the running event loop, which is the clock's."""

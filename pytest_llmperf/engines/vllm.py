@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import Any, TextIO
 
@@ -20,9 +20,11 @@ from pytest_llmperf.engines.vllm_arguments import (
     check_names,
     complete_arguments,
     default_environment,
+    has_dummy_weights,
     start_error,
 )
 from pytest_llmperf.errors import EngineError, OptionError, RequestError
+from pytest_llmperf.fingerprint import Answer, Outputs, Unavailable
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest, special_tokens
 from pytest_llmperf.trace import EngineStamps
@@ -120,10 +122,9 @@ class VllmEngine(StreamingEngine):
         """Stream one request; token ids in, token counts out."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
-        from vllm.v1.engine.exceptions import EngineDeadError
 
         now = self.clock.now
-        try:
+        with self._own_errors():
             sampling = SamplingParams(
                 **{
                     "temperature": 0.0,
@@ -144,6 +145,14 @@ class VllmEngine(StreamingEngine):
                     output_tokens=output.metrics.num_generation_tokens if output.finished else None,
                     stamps=_stamps(output.metrics) if output.finished else None,
                 )
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Around the use of vLLM: its exceptions become ours."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            yield
         except EngineDeadError:
             cause = root_cause(self._log.text()) or "its process ended without an error message (killed?)"
             raise EngineError(
@@ -152,6 +161,40 @@ class VllmEngine(StreamingEngine):
             ) from None
         except (ValueError, TypeError) as error:
             raise RequestError(f"vLLM refused the request: {_one_line(error)}") from None
+
+    async def outputs(self, prompts: Sequence[tuple[int, ...]], length: int) -> Outputs | Unavailable:
+        """Greedy answers with the log-probabilities of their tokens, before any sampling parameter acts on them."""
+        if has_dummy_weights(complete_arguments(self._spec)):
+            return Unavailable("the weights are dummies")
+        try:
+            answers = [await self._answer(number, prompt, length) for number, prompt in enumerate(prompts)]
+        except RequestError as error:
+            return Unavailable(str(error).rstrip("."), failed=True)
+        return Outputs(Outputs.digest(prompts, length, "tokens"), tuple(answers))
+
+    async def _answer(self, number: int, prompt: Sequence[int], length: int) -> Answer:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        completion: Any = None
+        with self._own_errors():
+            sampling = SamplingParams(
+                temperature=0.0,
+                max_tokens=length,
+                ignore_eos=True,
+                detokenize=False,
+                logprobs=2,  # the chosen token and the runner-up
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            asked = {"prompt_token_ids": list(prompt)}
+            async for output in self._llm.generate(asked, sampling, f"outputs-{number}"):
+                completion = output.outputs[0]
+            if completion is None or not completion.logprobs:
+                raise ValueError("it returned no log-probabilities")
+            tokens = tuple(completion.token_ids)
+            logprobs = (entry[token].logprob for token, entry in zip(tokens, completion.logprobs, strict=True))
+            best = ([one.logprob for one in entry.values()] for entry in completion.logprobs)
+            return Answer.of(tokens, logprobs, best)
 
     def disturbances(self) -> list[str]:
         """Lines of vLLM's log since the last call that tell of compiling, capturing or tuning."""

@@ -18,7 +18,14 @@ from typing import Any
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.errors import EngineError, OptionError
 
-__all__ = ["argument_names", "check_names", "complete_arguments", "default_environment", "start_error"]
+__all__ = [
+    "argument_names",
+    "check_names",
+    "complete_arguments",
+    "default_environment",
+    "has_dummy_weights",
+    "start_error",
+]
 
 #: A root cause that matches gets the remedy beside it.
 _REMEDIES = (
@@ -48,6 +55,12 @@ def complete_arguments(spec: EngineSpec) -> dict[str, Any]:
     if spec.choice.platform == "cpu":
         ours["gpu_memory_utilization"] = 0.3
     return {**ours, **spec.arguments}
+
+
+def has_dummy_weights(arguments: Mapping[str, Any]) -> bool:
+    """Whether these engine arguments make vLLM invent the weights: what it answers then tells nothing."""
+    named = arguments.get("load_format")
+    return str(getattr(named, "value", named)).lower() == "dummy"  # a marker can hold vLLM's own enumeration
 
 
 def default_environment(spec: EngineSpec) -> dict[str, str]:

@@ -45,6 +45,7 @@ class Comparison:
         advice: What would decide it, or that the tolerance lies below the noise; ``None`` when there is nothing to say.
         noise: Between launches; ``None`` when nothing was decided.
         prediction: One launch against a baseline of several: the interval is the prediction interval of a launch.
+        saved_at: When what it was compared with was saved, ISO 8601; ``None`` when that is not known.
     """
 
     metric: str
@@ -64,6 +65,7 @@ class Comparison:
     advice: str | None = None
     noise: Noise | None = None
     prediction: bool = False
+    saved_at: str | None = None
 
     @property
     def decided(self) -> bool:
@@ -171,11 +173,9 @@ def _decided(
         )
     bounds = sorted((sign * decision.lower, sign * decision.upper))
     low, high = _ratio(bounds[0]), _ratio(bounds[1])
-    told = None
-    if decision.verdict == "inconclusive":
-        told = below_noise(noise, rules, baseline=len(before), tolerance=tolerance) or advice(
-            decision, noise, rules, baseline=len(before), current=len(after), tolerance=tolerance
-        )
+    told = below_noise(noise, rules, baseline=len(before), tolerance=tolerance)
+    if told is None and decision.verdict == "inconclusive":
+        told = advice(decision, noise, rules, baseline=len(before), current=len(after), tolerance=tolerance)
     return Comparison(
         metric,
         decision.verdict,

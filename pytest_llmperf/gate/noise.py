@@ -38,6 +38,8 @@ FLOOR = 1e-5
 _FEWEST = 3
 #: A test is clearly noisier than the pool when chance alone would make it so in at most this share of cases.
 _NOISIER = 0.01
+#: Tests that move as one are worth a small part of a degree of freedom to each other, and no interval comes of that.
+_LEAST = 1.0
 #: More than this many degrees of freedom change no quantile.
 _MANY = 1000.0
 
@@ -98,7 +100,7 @@ class Noise:
         if own_df > 0:
             squares = sum((x - statistics.fmean(group)) ** 2 for group in groups if group for x in group)
             own = max(FLOOR, math.sqrt(squares / own_df))
-        if pooled_sd is None or pooled_df <= 0:
+        if pooled_sd is None or pooled_df < _LEAST:
             return cls(own or 0.0, own_df, own, own_df, pooled_sd, pooled_df, tests, "own" if own else "unknown")
         if own is None:
             return cls(pooled_sd, pooled_df, None, 0, pooled_sd, pooled_df, tests, "pooled")

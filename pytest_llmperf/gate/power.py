@@ -12,6 +12,8 @@ __all__ = ["advice", "below_noise", "minimum_detectable"]
 
 #: More launches than this are no advice.
 _MOST = 50
+#: Logarithms of the smallest tolerance that is advised, and of the largest that is written out.
+_SMALLEST, _LARGEST = math.log1p(0.001), math.log1p(1000)
 
 
 def minimum_detectable(noise: Noise, rules: Rules, *, baseline: int, tolerance: float) -> float | None:
@@ -25,6 +27,8 @@ def minimum_detectable(noise: Noise, rules: Rules, *, baseline: int, tolerance: 
         baseline: Launches in the baseline.
         tolerance: Relative.
     """
+    if noise.df <= 0:
+        return None
     seen = math.log1p(tolerance) + _reach(noise, rules, rules.launches, baseline)
     return math.expm1(seen) if seen < 50 else None
 
@@ -84,12 +88,14 @@ def advice(
     ways = []
     if needed is not None and needed > current:
         ways.append(f"about {needed} launches (--llmperf-launches={needed})")
-    elif needed is None:
+    elif needed is None and _launches(decision.worse, limit, noise, rules, _MOST, regressing) is not None:
         ways.append("a baseline of more launches")
     if not regressing:
         ways.append(f"a tolerance of {_percent(bound)}")
-    elif bound > 0:
+    elif bound > _SMALLEST:
         ways.append(f"a tolerance below {_percent(bound, up=False)}")
+    if len(ways) == 1 and needed is None:
+        return f"The change is about as large as the tolerance: {ways[0]} would make it {verdict}."
     return f"If the change is what it seems, {' or '.join(ways)} would make it {verdict}." if ways else None
 
 
@@ -107,5 +113,7 @@ def _launches(worse: float, limit: float, noise: Noise, rules: Rules, baseline: 
 
 def _percent(log: float, *, up: bool = True) -> str:
     """A tolerance to write down, rounded to the safe side."""
+    if log > _LARGEST:
+        return f"more than {math.expm1(_LARGEST):.0%}"
     tenths = math.expm1(log) * 1000
     return f"{(math.ceil(tenths) if up else math.floor(tenths)) / 10:.1f} %"

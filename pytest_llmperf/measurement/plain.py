@@ -11,6 +11,7 @@ from pytest_llmperf.baselines import Identity
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.engines.account import Calibration
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.metrics import REGISTRY, Context, Summary, roof_of, summarize
 from pytest_llmperf.overhead import beyond_floor
 from pytest_llmperf.runner import Launch
@@ -38,12 +39,14 @@ class Measurement:
         workload: What was sent.
         launches: What came back, launch by launch.
         peaks: The device's peaks as measured, where no data sheet gives them.
+        outputs: What the engine answered to fixed prompts, or why there is nothing; ``None`` when it was not asked.
     """
 
     test: str
     workload: Workload
     launches: list[Launch] = field(default_factory=list)
     peaks: Hardware | None = None
+    outputs: Outputs | Unavailable | None = None
 
     def take(self, launch_of: LaunchOf, *, repeats: int, allowed_failures: int) -> None:
         """Measure one more launch.

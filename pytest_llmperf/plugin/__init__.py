@@ -15,6 +15,7 @@ import pytest
 from pytest_llmperf.errors import LlmperfError
 from pytest_llmperf.options import MARKER, add_options
 from pytest_llmperf.plugin.boards import SessionBoards
+from pytest_llmperf.plugin.census import Census
 from pytest_llmperf.plugin.fixtures import (
     NoBenchmark,
     _power_watch,
@@ -47,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(NoBenchmark(), "llmperf-no-benchmark")
     config.stash[RECORDER] = recorder = Recorder(config)
     config.pluginmanager.register(recorder, "llmperf-recorder")
+    config.pluginmanager.register(Census(config), "llmperf-census")
     controls_workers = getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput")
     if not controls_workers:
         return

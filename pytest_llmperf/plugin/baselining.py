@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_llmperf import baselines
+from pytest_llmperf.conditions import observe
 from pytest_llmperf.errors import BaselineError
+from pytest_llmperf.fingerprint import Outputs
+from pytest_llmperf.fingerprint.record import OutputsRecord
 from pytest_llmperf.gpu.nvml import Board
 from pytest_llmperf.measurement import Measurement, identity_of
 from pytest_llmperf.metrics import REGISTRY, Summary
-from pytest_llmperf.options import SessionOptions
-from pytest_llmperf.recording import record_of
+from pytest_llmperf.options import SessionOptions, budgets
+from pytest_llmperf.plugin.recorder import printable
+from pytest_llmperf.recording import Beside, record_of
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.recorder import Recorder
@@ -30,12 +34,20 @@ class Shelf:
         options: Of the session.
         boards: The GPUs in use.
         recorder: Knows where a baseline comes from.
+
+    Attributes:
+        sought: By the id of each test that was to be gated, where its baseline lies or would lie.
+        groups: The folders of hardware, model and clock that these lie in.
+        missing: Those of these tests that have none.
     """
 
     def __init__(self, options: SessionOptions, boards: Sequence[Board], recorder: Recorder) -> None:
         self.options = options
         self.boards = boards
         self.recorder = recorder
+        self.sought: dict[str, Path] = {}
+        self.groups: set[Path] = set()
+        self.missing: list[str] = []
 
     def identity(self, measurement: Measurement) -> baselines.Identity:
         """What a baseline of this measurement holds for."""
@@ -51,12 +63,24 @@ class Shelf:
             power_limit_w=limit,
         )
 
+    def aged(self, baseline: baselines.Baseline | None, measurement: Measurement) -> list[str]:
+        """That a baseline is old, as sentences."""
+        if baseline is None:
+            return []
+        max_age = self.options.baseline_max_age
+        return baselines.age_warnings(baseline, measurement.boards, now=datetime.now(UTC), max_age_days=max_age)
+
     def find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
+        test = printable(test)
         path = baselines.baseline_path(self.options.baselines, identity, test)
+        self.sought[test] = path
+        self.groups.add(baselines.group_folder(self.options.baselines, identity))
         baseline = baselines.load(path)
         if baseline is not None:
             return path, baseline, baselines.differing(baseline.identity, identity)
+        if test not in self.missing:
+            self.missing.append(test)
         others = []
         for other in baselines.find_elsewhere(self.options.baselines, test):
             with suppress(BaselineError):  # of other hardware: its own runs will tell
@@ -64,33 +88,89 @@ class Shelf:
                     others.append((other, found, baselines.differing(found.identity, identity)))
         return min(others, key=lambda entry: len(entry[2]), default=(path, None, []))
 
-    def stage(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> None:
-        """Keep a baseline ready to be stored when the test has passed."""
+    def stage(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> list[str]:
+        """Keep a baseline ready to be stored when the test has passed.
+
+        Returns:
+            What makes it doubtful, as sentences.
+
+        Raises:
+            BaselineError: a value is no number that can be stored.
+        """
         identity = self.identity(measurement)
-        info = measurement.info
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        records = baselines.as_records(REGISTRY, summaries)
+        try:
+            records = baselines.as_records(REGISTRY, summaries)
+        except ValueError as error:
+            raise BaselineError(f"{measurement.test} measured what no baseline may hold: {error}") from None
         boards = {}
         if measurement.boards is not None:
             bound = {name: records.pop(name) for name in list(records) if REGISTRY[name].bound_to_board}
             boards[measurement.boards] = baselines.BoardRecord(saved_at=now, metrics=bound)
         baseline = baselines.Baseline(
-            test=measurement.test,
+            test=printable(measurement.test),
             saved_at=now,
             identity=identity,
-            workload=measurement.workload.to_json(),
-            provenance={
-                "engine": info.kind,
-                "engine_version": info.version,
-                **({"request": info.args["request"]} if "request" in info.args else {}),
-                "treatment": record_of(measurement, summaries, None)["engine"]["treatment"],
-                **self.recorder.provenance(),
-            },
+            workload=printable(measurement.workload.to_json()),
+            provenance=printable(self._provenance(measurement)),
             metrics=records,
             boards=boards,
+            conditions={name: one.launches for name, one in observe(measurement.launches).items() if one.launches},
+            outputs=OutputsRecord.of(measurement.outputs) if isinstance(measurement.outputs, Outputs) else None,
         )
-        path = baselines.baseline_path(self.options.baselines, identity, measurement.test)
+        path = baselines.baseline_path(self.options.baselines, identity, baseline.test)
         state.staged.append((path, baseline))
+        few = baselines.few_launches(len(measurement.launches))
+        return [*([few] if few else []), *self._left_behind(path, identity), *self._crept(state, path, baseline)]
+
+    def beside(self, measurement: Measurement) -> Beside:
+        """What is told of the baseline beside the verdicts: where it comes from, and what was so when it was measured.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        _, baseline, _ = self.find(self.identity(measurement), measurement.test)
+        now = self._provenance(measurement)
+        del now["run"]  # the record's own run says it, and two runs of one seed are to have equal records
+        if baseline is None:
+            return Beside(now)
+        return Beside(now, {**baseline.provenance, "saved_at": baseline.saved_at}, baseline.conditions)
+
+    def _provenance(self, measurement: Measurement) -> dict[str, Any]:
+        """What was under test, and where: recorded with a baseline, and no part of its identity."""
+        info = measurement.info
+        return {
+            "engine": info.kind,
+            "engine_version": info.version,
+            **({"request": info.args["request"]} if "request" in info.args else {}),
+            "treatment": record_of(measurement, {}, None)["engine"]["treatment"],
+            "launches": len(measurement.launches),
+            "repeats": self.options.repeats,
+            **self.recorder.provenance((measurement.boards or "").split("+")),
+        }
+
+    @staticmethod
+    def _left_behind(path: Path, identity: baselines.Identity) -> list[str]:
+        """That the baseline which is about to be replaced takes its anchor with it."""
+        try:
+            before = baselines.load(path)
+        except BaselineError as error:
+            return [f"Its anchor is lost: {error.problem} It is replaced, and the new baseline is the anchor."]
+        if before is None or not (differing := baselines.differing(before.identity, identity)):
+            return []
+        return [f"The anchor of {path} is dropped, it was measured on something else: {'; '.join(differing)}."]
+
+    def _crept(self, state: TestState, path: Path, baseline: baselines.Baseline) -> list[str]:
+        """That many small steps have led a new baseline beyond the budget of its anchor."""
+        heir = _heir(path, baseline)
+        if heir.anchor is None:
+            return []
+        own = next(iter(baseline.boards), None)
+        anchored = heir.anchor_summaries(own)
+        if heir.anchor.workload.get("slo") != heir.workload.get("slo"):
+            anchored.pop("goodput", None)  # counted against other limits
+        allowed = budgets(self.options, state.tolerances)
+        return baselines.beyond_budget(heir.anchor, heir.summaries(own), anchored, allowed)
 
     def store(self, state: TestState) -> None:
         """Store what a test has staged, now that it has passed.
@@ -99,9 +179,14 @@ class Shelf:
             BaselineError: the folder cannot be written.
         """
         for path, baseline in state.staged:
-            before = None
-            with suppress(BaselineError):  # unusable: it is replaced
-                before = baselines.load(path)
-            baselines.store(path, baselines.keeping_anchor(before, baselines.keeping_boards(before, baseline)))
+            baselines.store(path, _heir(path, baseline))
         self.recorder.saved += len(state.staged)
         state.staged.clear()
+
+
+def _heir(path: Path, baseline: baselines.Baseline) -> baselines.Baseline:
+    """A baseline that is about to be stored, with what it takes over from the one that lies there."""
+    before = None
+    with suppress(BaselineError):  # unusable: it is replaced
+        before = baselines.load(path)
+    return baselines.keeping_anchor(before, baselines.keeping_boards(before, baseline))

@@ -11,12 +11,13 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_llmperf.errors import WorkloadError
+from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.measurement import Measurement, PhaseMeasurement, RateMeasurement
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
 from pytest_llmperf.plugin.session import Enough, LlmperfSession, TestState
-from pytest_llmperf.recording import record_of
+from pytest_llmperf.recording import outputs_record, record_of
 from pytest_llmperf.report.terminal import failure_paragraph
 from pytest_llmperf.runner import RatePlan
 from pytest_llmperf.workload import Workload
@@ -127,18 +128,26 @@ class Llmperf:
         if self._session.options.save:
             record = record_of(measurement, summaries, None)
             record["tolerances"] = self._session.judge.gated(self._state, measurement)
+            failed = record["requests"]["failed"]
+            if not measurement.invalid and not failed:
+                record["warnings"] += self._session.shelf.stage(self._state, measurement, summaries)
             run = self._finish(measurement, summaries, record)
             if measurement.invalid:
                 self._fail(record)
-            if failed := record["requests"]["failed"]:
+            if failed:
                 why = f"{failed} requests failed, and no baseline is stored from such a run"
                 self._fail_with(record, f"{why}; the first with: {record['requests']['first_error']}")
-            self._session.shelf.stage(self._state, measurement, summaries)
             return run
         comparisons, differing = self._session.judge.gate(self._state, measurement, summaries)
-        record = record_of(measurement, summaries, comparisons, incomparable=differing)
+        answers = self._session.judge.answers(self._state, measurement)
+        if answers is not None:
+            comparisons, differing = [*comparisons, *answers.comparisons], [*differing, *answers.warnings]
+        beside = self._session.shelf.beside(measurement)
+        record = record_of(measurement, summaries, comparisons, incomparable=differing, beside=beside)
         record["tolerances"] = self._session.judge.gated(self._state, measurement)
         record["advisory"] = self._session.judge.advisory(self._state, measurement, summaries)
+        if answers is not None:
+            record["outputs"] = outputs_record(measurement, answers.agreement, answers.reason)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid or not self._passes(comparisons):
             self._fail(record)
@@ -165,7 +174,7 @@ class Llmperf:
         return run
 
     def _fail(self, record: Mapping[str, Any]) -> NoReturn:
-        self._fail_with(record, failure_paragraph(record))
+        self._fail_with(record, failure_paragraph(record, self._session.recorder.command))
 
     def _fail_with(self, record: Mapping[str, Any], paragraph: str) -> NoReturn:
         # Kept with the test as well: whoever swallows the exception does not swallow the verdict.
@@ -229,8 +238,8 @@ class Llmperf:
 
     def _passes(self, comparisons: list[Comparison]) -> bool:
         verdicts = [c.verdict for c in comparisons]
-        if all(v == "not-applicable" for v in verdicts):
-            return False  # nothing compared is never passed
+        if all(c.verdict == "not-applicable" for c in comparisons if c.metric not in DEFINITIONS):
+            return False  # nothing compared is never passed, and answers say nothing of performance
         if worst(verdicts) == "inconclusive":
             return self._session.options.inconclusive == "warn"
         return worst(verdicts) in PASSING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,6 +14,8 @@ from pytest_llmperf.gate import Comparison, NoisePool, Rules, Series, compare, l
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions, budgets
+from pytest_llmperf.plugin.outputs import Judged, judge
+from pytest_llmperf.plugin.recorder import printable
 
 if TYPE_CHECKING:
     from pytest_llmperf.plugin.baselining import Shelf
@@ -51,7 +53,7 @@ class Judge:
         Args:
             tests: The ids of the collected ones, with the tolerances of their gated metrics.
         """
-        self._tests = tests
+        self._tests = [(printable(test), tolerances) for test, tolerances in tests]
 
     @cached_property
     def rules(self) -> Rules:
@@ -126,9 +128,12 @@ class Judge:
                     absent=absent,
                     rules=self.rules,
                     pool=self._pool(identity, measurement.boards, name),
-                    test=measurement.test,
+                    test=printable(measurement.test),
                     against=which,
                 )
+                if baseline is not None:
+                    source = baseline if which == "baseline" or baseline.anchor is None else baseline.anchor
+                    found = replace(found, saved_at=source.saved_at)
                 if not found.decided:
                     return found
                 state.decided[key] = found
@@ -139,7 +144,26 @@ class Judge:
             current, anchor = summaries.get(name), anchored.get(name)
             if current is not None and current.value is not None and anchor is not None and anchor.value is not None:
                 verdicts.append(against("anchor", name, budget, anchor, current))
-        return _stopped(verdicts), [*differing, *_taken_otherwise(baseline, measurement.info)]
+        doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
+        return _stopped(verdicts), [*differing, *doubts]
+
+    def answers(self, state: TestState, measurement: Measurement) -> Judged | None:
+        """The verdicts on what the engine answered; ``None`` when its answers were not to be compared.
+
+        Raises:
+            BaselineError: the stored baseline is unusable.
+        """
+        if measurement.outputs is None or state.outputs is None:
+            return None
+        _, baseline, differing = self._shelf.find(self._shelf.identity(measurement), measurement.test)
+        stored = None if baseline is None or differing or baseline.outputs is None else baseline.outputs.outputs()
+        if baseline is None:
+            absent = "no baseline is stored"
+        elif differing:
+            absent = "the baseline was measured on something else"
+        else:
+            absent = "the baseline holds no answers (store them with --llmperf-save)"
+        return judge(state.outputs, stored, measurement.outputs, absent=absent)
 
     def advisory(
         self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
@@ -192,17 +216,33 @@ def comparisons(tests: Sequence[tuple[str, Mapping[str, float]]], stored: Sequen
     by_test: dict[str, dict[str, int]] = {}
     tolerances = dict(tests)
     for one in stored:
-        test = one.test if one.test in tolerances else one.test.rpartition("#")[0]
-        if test not in tolerances:
+        test = _test_of(one.test, tolerances)
+        if test is None:
             continue
         group = one.identity.model_copy(update={"workload": ""}).model_dump_json()
-        gated = (*tolerances[test], "prefill_jpt", "decode_jpt")  # the latter are there in measurements of phases only
         boards = next(iter(one.boards), None)
-        for known in (one.summaries(boards), one.anchor_summaries(boards)):
-            count = sum(1 for name in dict.fromkeys(gated) if name in known and known[name].value is not None)
+        for summaries in (one.summaries(boards), one.anchor_summaries(boards)):
+            known = {name for name, summary in summaries.items() if summary.value is not None}
+            count = len(known & _gated(one, known, tolerances[test]))
             groups = by_test.setdefault(test, {})
             groups[group] = groups.get(group, 0) + count
     return sum(max(groups.values()) for groups in by_test.values())
+
+
+def _test_of(measured: str, tests: Collection[str]) -> str | None:
+    """The test that a measurement belongs to; the id of a test and the name of a measurement may hold a ``#``."""
+    while measured and measured not in tests:
+        measured = measured.rpartition("#")[0]
+    return measured or None
+
+
+def _gated(baseline: Baseline, known: Collection[str], tolerances: Mapping[str, float]) -> set[str]:
+    """The metrics that a measurement like that of a baseline is judged by, as its kind can be told from the file."""
+    if "max_rate" in known:
+        return {"max_rate"}
+    if 1 in (baseline.workload.get("input_len"), baseline.workload.get("output_len")):
+        return set(tolerances)  # has one phase only, and is no measurement of both
+    return {*tolerances, "prefill_jpt", "decode_jpt"}
 
 
 def _stopped(verdicts: list[Comparison]) -> list[Comparison]:

@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +49,7 @@ class Recorder:
         self.worker = f"{config.workerinput['workerid']}-" if self._in_worker else ""  # type: ignore[attr-defined]
         self.run_id = inherited["run_id"] if inherited else f"{now:%Y%m%d-%H%M%S}-{os.getpid()}"
         self.folder = Path(inherited["folder"]) if inherited else self._folder()
+        self._command = inherited["command"] if inherited else None
         self.saved = 0
         self._found: dict[str, Any] = {}
         self._machine: dict[str, Any] | None = None
@@ -56,7 +57,9 @@ class Recorder:
         self._results: Results | None = None
         self._journaling = False
         self._began = False
+        self._has_workers = False
         self._failure: str | None = None
+        self._nothing: str | None = None
         self._alone = False
 
     def _folder(self) -> Path:
@@ -65,9 +68,19 @@ class Recorder:
             return self._config.invocation_params.dir / str(given)
         return self._config.rootpath / "reports" / self.run_id
 
+    @property
+    def command(self) -> str:
+        """The session's command line, without secrets; in a worker of xdist that of its controller."""
+        from pytest_llmperf.engines.openai.address import redacted
+
+        if self._command is None:
+            self._command = redacted(shlex.join(["pytest", *map(str, self._config.invocation_params.args)]))
+        return self._command
+
     def for_worker(self) -> dict[str, Any]:
         """What an xdist worker has to know."""
-        return {"run_id": self.run_id, "folder": str(self.folder), "pid": os.getpid()}
+        self._has_workers = True
+        return {"run_id": self.run_id, "folder": str(self.folder), "pid": os.getpid(), "command": self.command}
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -111,7 +124,8 @@ class Recorder:
         """Take away what an earlier run has left in the folder, if it is a report's folder."""
         if (self.folder / "results.json").exists() or any(self.folder.glob("journal*.jsonl")):
             traces = ("traces/*.jsonl", "traces/*.samples.jsonl.gz")
-            for pattern in ("results.json", "report.html", "journal*.jsonl", *traces, "logs/engine-*.log"):
+            made = ("results.json", "report.html", "summary.md", "benchmark.json", "journal*.jsonl")
+            for pattern in (*made, *traces, "logs/engine-*.log"):
                 for left in self.folder.glob(pattern):
                     left.unlink()
 
@@ -171,14 +185,13 @@ class Recorder:
 
     def _run(self) -> dict[str, Any]:
         from pytest_llmperf import __version__
-        from pytest_llmperf.engines.openai.address import redacted
         from pytest_llmperf.machine import repository
 
         commit, dirty = repository(self._config.rootpath)
         return {
             "id": self.run_id,
             "started_at": self._started_at,
-            "command": redacted(shlex.join(["pytest", *map(str, self._config.invocation_params.args)])),
+            "command": self.command,
             "commit": commit,
             "dirty": dirty,
             "plugin_version": __version__,
@@ -197,23 +210,42 @@ class Recorder:
                 return {**environment((), None), **self._found}
         return {**self._machine, **self._found}
 
-    def provenance(self) -> dict[str, Any]:
-        """What a baseline should remember of the run that made it."""
-        run = self._run()
-        return {"commit": run["commit"], "dirty": run["dirty"], "plugin_version": run["plugin_version"],
-                "python": sys.version.split()[0]}  # fmt: skip
+    def provenance(self, uuids: Collection[str]) -> dict[str, Any]:
+        """What a baseline should remember of the run that made it, and of the boards that it was measured on.
+
+        ``run`` tells which baselines have shared the launches of an engine.
+        """
+        run, machine = self._run(), self._environment()
+        boards = [board for board in machine["gpus"] if board["uuid"] in uuids]
+        return {
+            "run": self.run_id,
+            **{name: run[name] for name in ("commit", "dirty", "plugin_version")},
+            "python": sys.version.split()[0],
+            "cpu": machine["cpu"],
+            "cuda": machine["cuda"],
+            "driver": next((board["driver"] for board in boards), None),
+            "boards": [{name: board[name] for name in ("name", "uuid", "power_limit_w")} for board in boards],
+        }
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write results.json and the page."""
-        if self._in_worker or not (self._began or self._records):
+        """Write results.json and the page, and let nothing compared be no success."""
+        # Of xdist's workers that have measured nothing their controller has the journals alone.
+        by_workers = self._has_workers and any(self.folder.glob("journal-*.jsonl"))
+        if self._in_worker or not (self._began or self._records or by_workers):
             return
         from pytest_llmperf.errors import ResultsError
+        from pytest_llmperf.report.upkeep import merged
         from pytest_llmperf.report.write import assemble, read_journals, write_report
 
         journals = read_journals(self.folder)
         self._found = journals.found
-        self._results = assemble({**self._head(), "gate": journals.gate}, self._records, journals.tests)
+        head = {**self._head(), "gate": journals.gate, "baselines": merged(journals.accounts)}
+        self._results = assemble(head, self._records, journals.tests)
+        selected = max((account["selected"] for account in journals.accounts), default=0)
+        if session.exitstatus == pytest.ExitCode.OK and (why := nothing_compared(self._results, selected)):
+            self._nothing = why
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
             write_report(self._results, self.folder)
         except ResultsError as error:
@@ -230,16 +262,40 @@ class Recorder:
         if self._results is None:
             return
         from pytest_llmperf.report.terminal import table
+        from pytest_llmperf.report.upkeep import wrapped
 
         terminalreporter.section("llmperf")
         for line, markup in table(self._results, terminalreporter._tw.fullwidth):
             terminalreporter.write_line(line, **markup)
+        for line in wrapped(self._results.baselines, terminalreporter._tw.fullwidth, self.command):
+            terminalreporter.write_line(line, yellow=True)
+        if self._nothing:
+            terminalreporter.write_line(f"error: {self._nothing}", red=True)
         if self._failure:
             terminalreporter.write_line(f"error: {self._failure}", red=True)
             return
         if self.saved:
             terminalreporter.write_line(f"baselines: {self.saved} saved")
         terminalreporter.write_line(f"report: {self.folder / 'report.html'}")
+
+
+def nothing_compared(results: Results, selected: int) -> str | None:
+    """Why a gating run that has failed nowhere is no success; ``None`` when it is one.
+
+    Args:
+        results: Of the run.
+        selected: Tests with the ``llmperf`` fixture that were to run; one that only measures is as good as another.
+    """
+    compared = {"pass", "improved", "regressed", "inconclusive"}
+    if not selected or any(verdict.verdict in compared for test in results.tests for verdict in test.verdicts):
+        return None
+    if any(test.verdict == "measured" for test in results.tests):
+        return None
+    tests = "The one performance test" if selected == 1 else f"None of the {selected} performance tests"
+    return (
+        f"{tests} was {'not ' if selected == 1 else ''}compared with a baseline, and a gate that compares nothing does "
+        "not pass: see with -rsx why, or deselect what cannot run here."
+    )
 
 
 def printable(value: Any) -> Any:

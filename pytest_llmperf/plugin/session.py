@@ -18,6 +18,7 @@ from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
 from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.gate import Comparison
 from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sampling.file import dump_samples
@@ -25,7 +26,8 @@ from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
-from pytest_llmperf.options import MarkerOptions, SessionOptions, tolerance_for_all, tolerances
+from pytest_llmperf.options import MarkerOptions, SessionOptions, outputs_tolerances, tolerance_for_all, tolerances
+from pytest_llmperf.plugin import outputs
 from pytest_llmperf.plugin.baselining import Shelf
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.gating import Judge
@@ -35,6 +37,7 @@ from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import failure_record, record_of
+from pytest_llmperf.report.exporters.junit import properties
 from pytest_llmperf.runner import Launch, measure_launch
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
@@ -56,6 +59,7 @@ class TestState:
         tolerances: Its gated metrics.
         asked_for: Metrics that its marker or the ini file names.
         tolerance_for_all: The one tolerance that these give for all metrics, if they do.
+        outputs: How far the engine's answers may differ from the baseline's; ``None``: they are not compared.
         measurements: By id of the measurement.
         records: Those that are final, in the order in which they were made.
         failures: Why it has to fail, by id of the measurement.
@@ -64,6 +68,7 @@ class TestState:
         staged: Baselines to store if the test passes.
         failed: Whether any part of the test failed in the last run of its body.
         wants_launch: Whether the last run of its body ended in need of another launch.
+        properties: Those that the test had before its body first ran.
     """
 
     __test__ = False  # the name is pytest's pattern for test classes
@@ -72,6 +77,7 @@ class TestState:
     tolerances: Mapping[str, float]
     asked_for: frozenset[str] = frozenset()
     tolerance_for_all: float | None = None
+    outputs: Mapping[str, float] | None = None
     measurements: dict[str, Measurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -80,6 +86,7 @@ class TestState:
     staged: list[tuple[Path, baselines.Baseline]] = field(default_factory=list)
     failed: bool = False
     wants_launch: bool = False
+    properties: list[tuple[str, object]] | None = None
 
 
 class LlmperfSession:
@@ -111,6 +118,8 @@ class LlmperfSession:
         )
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
+        #: By the key of the engine.
+        self._outputs: dict[str, Outputs | Unavailable] = {}
         self._peaks: list[peaks.DevicePeaks] | None = None
         self.instruments = Instruments(config.stash[BOARDS], self.choice, recorder, self.progress.show)
         config.stash[BOARDS].before_hold = self._before_hold
@@ -131,6 +140,7 @@ class LlmperfSession:
                 tolerances(self.options, marker),
                 frozenset({*self.options.tolerance, *marker.tolerance}),
                 tolerance_for_all(self.options, marker),
+                outputs_tolerances(self.options, marker),
             )
             if self.config.pluginmanager.hasplugin("benchmark"):
                 add_timer(item, self.replay_clock)
@@ -225,6 +235,9 @@ class LlmperfSession:
             self._check_clock(item)
             self.progress.begin()
             running = self.engine(item)
+            if state.outputs is not None:
+                measurement.outputs = self._outputs_of(running, item.name)
+                running = self.engine(item)  # asking may have cost it its life
 
             def launch_of(
                 workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
@@ -263,6 +276,16 @@ class LlmperfSession:
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
 
+    def _outputs_of(self, running: RunningEngine, name: str) -> Outputs | Unavailable:
+        """What an engine answers to fixed prompts: asked once in a session, before it carries any load."""
+        key = running.spec.key
+        if key not in self._outputs:
+            self.progress.show(f"{name}: asking for the answers to fixed prompts")
+            self._outputs[key] = outputs.take(running, timeout=self.options.read_timeout)
+            if not running.interrupted:
+                running.engine.disturbances()  # what it compiled for them is none of a measurement's
+        return self._outputs[key]
+
     def _check_clock(self, item: pytest.Item) -> None:
         """Refuse to measure a sweep whose parameter goes past the fixture, and sets nothing.
 
@@ -286,6 +309,9 @@ class LlmperfSession:
         state = item.stash[STATE]
         state.wants_launch = state.failed = False
         state.staged.clear()
+        if state.properties is None:
+            state.properties = list(item.user_properties)
+        item.user_properties[:] = state.properties  # each launch runs the body, and its record_property, again
 
     def wants_launch(self, item: pytest.Item) -> bool:
         """Whether the test has asked for another launch, whatever its body made of that."""
@@ -313,6 +339,10 @@ class LlmperfSession:
         outcome = "failed" if failed else "passed" if call and call.passed else "skipped"
         for record in state.records.values():
             record["outcome"] = outcome
+        told = properties(item.nodeid, state.records.values())
+        for report in reports:
+            if report.when != "setup":
+                report.user_properties = [*report.user_properties, *told]
         if state.records and reports:
             reports[-1].llmperf = list(state.records.values())  # type: ignore[attr-defined]  # travels with the report
 
@@ -385,6 +415,7 @@ def check_options(config: pytest.Config) -> tuple[SessionOptions, list[Board], E
     """
     options = SessionOptions.from_config(config)
     check_metric_names(options.tolerance, "llmperf_tolerance in the ini file")
+    check_metric_names(options.budget, "llmperf_budget in the ini file")
     held = config.stash[BOARDS]
     boards = [] if held.simulated is not None else visible_boards()
     choice = choose(options.engine, gpus=[b.name for b in boards], gate_needs_gpu=options.in_ci or held.asked_for)

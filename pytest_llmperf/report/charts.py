@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pytest_llmperf.report.results import MetricValue, VerdictRecord
 from pytest_llmperf.report.units import format_value
+from pytest_llmperf.report.wording import format_interval, plural
 
 __all__ = ["strip"]
 
-_WIDTH, _HEIGHT, _MARGIN = 240, 34, 6
+_WIDTH, _HEIGHT, _MARGIN = 240, 42, 6
+#: Heights of the rows: the baseline's repeats, the run's, the interval.
+_BEFORE, _NOW, _INTERVAL = 11, 23, 34
+#: An interval is drawn as far as it reaches at most so many widths of everything else to either side.
+_REACH = 1.0
 
 
 def strip(metric: MetricValue, verdict: VerdictRecord | None) -> str:
     """A metric's repeats as dots on one axis, the baseline's as rings, with the tolerance as a band.
 
+    Below them a bar spans the values that the interval of the change leaves possible, on the same axis: a pass lies
+    within the band on the side of worse, a regression outside. An end that is cut off is an arrow.
+
     Args:
         metric: One dot a repeat, one row a launch.
-        verdict: Brings the baseline and the tolerance; ``None`` when the metric was not gated.
+        verdict: Brings the baseline, the tolerance and the interval; ``None`` when the metric was not gated.
     """
     values = [v for launch in metric.launches for v in launch]
     if not values:
@@ -25,27 +35,57 @@ def strip(metric: MetricValue, verdict: VerdictRecord | None) -> str:
     if verdict is not None and verdict.baseline is not None:
         factor = 1 + verdict.tolerance
         band = (verdict.baseline / factor, verdict.baseline * factor)
-    everything = values + before + list(band or ())
-    low, high = min(everything), max(everything)
-    # Noise of a few per cent should look small: the axis spans at least a tenth of the value.
-    short = 0.1 * abs(high) - (high - low)
-    if short > 0:
-        low, high = low - short / 2, high + short / 2
+    low, high = _axis([*values, *before, *(band or ())], _possible(verdict))
     span = high - low or 1.0
 
-    def x(value: float) -> str:
-        return f"{_MARGIN + (value - low) / span * (_WIDTH - 2 * _MARGIN):.1f}"
+    def x(value: float) -> float:
+        return round(_MARGIN + (value - low) / span * (_WIDTH - 2 * _MARGIN), 1)
 
-    label = f"{len(values)} repeats in {len(metric.launches)} launches from {format_value(min(values), metric.unit)} "
-    label += f"to {format_value(max(values), metric.unit)}"
+    label = f"{plural(len(values), 'repeat')} in {plural(len(metric.launches), 'launch')} from "
+    label += f"{format_value(min(values), metric.unit)} to {format_value(max(values), metric.unit)}"
+    if verdict is not None and verdict.interval is not None:
+        label += f"; change {format_interval(verdict.interval)}"
     parts = [
         f'<svg class="strip" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}"><title>{label}</title>'
     ]
     if band is not None and verdict is not None and verdict.baseline is not None:
-        left, right = float(x(band[0])), float(x(band[1]))
+        left, right = x(band[0]), x(band[1])
         parts.append(f'<rect class="band" x="{left}" y="2" width="{right - left:.1f}" height="{_HEIGHT - 4}"/>')
         centre = x(verdict.baseline)
         parts.append(f'<line class="centre" x1="{centre}" x2="{centre}" y1="2" y2="{_HEIGHT - 2}"/>')
-    parts += [f'<circle class="before" cx="{x(v)}" cy="{_HEIGHT * 0.3:.1f}" r="2.6"/>' for v in before]
-    parts += [f'<circle class="now" cx="{x(v)}" cy="{_HEIGHT * 0.7:.1f}" r="3"/>' for v in values]
+    parts += [f'<circle class="before" cx="{x(v)}" cy="{_BEFORE}" r="2.6"/>' for v in before]
+    parts += [f'<circle class="now" cx="{x(v)}" cy="{_NOW}" r="3"/>' for v in values]
+    if (possible := _possible(verdict)) is not None:
+        parts += _bar(*possible, low, high, x)
     return "".join([*parts, "</svg>"])
+
+
+def _possible(verdict: VerdictRecord | None) -> tuple[float, float] | None:
+    """The values that the interval leaves possible, in the metric's unit."""
+    if verdict is None or verdict.interval is None or verdict.baseline is None:
+        return None
+    least, most = verdict.interval
+    return verdict.baseline * (1 + least), verdict.baseline * (1 + most)
+
+
+def _axis(shown: list[float], interval: tuple[float, float] | None) -> tuple[float, float]:
+    """Both ends of the axis. Noise of a few per cent should look small: it spans at least a tenth of the value."""
+    low, high = min(shown), max(shown)
+    short = 0.1 * abs(high) - (high - low)
+    if short > 0:
+        low, high = low - short / 2, high + short / 2
+    if interval is not None:
+        room = _REACH * (high - low)
+        low, high = min(low, max(interval[0], low - room)), max(high, min(interval[1], high + room))
+    return low, high
+
+
+def _bar(least: float, most: float, low: float, high: float, x: Callable[[float], float]) -> list[str]:
+    """A line from end to end with a tick at each, or an arrow where the axis ends before."""
+    left, right = x(max(least, low)), x(min(most, high))
+    top, bottom = _INTERVAL - 3.5, _INTERVAL + 3.5
+    parts = [f'<line class="interval" x1="{left}" x2="{right}" y1="{_INTERVAL}" y2="{_INTERVAL}"/>']
+    for at, cut, inwards in ((left, least < low, 4), (right, most > high, -4)):
+        tip = f"{at + inwards},{top} {at},{_INTERVAL} {at + inwards},{bottom}" if cut else f"{at},{top} {at},{bottom}"
+        parts.append(f'<polyline class="interval" points="{tip}"/>')
+    return parts

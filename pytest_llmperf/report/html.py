@@ -10,8 +10,22 @@ import jinja2
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report.charts import strip
-from pytest_llmperf.report.results import WORST_FIRST, MetricValue, Results, TestRecord, VerdictRecord
+from pytest_llmperf.report.results import WORST_FIRST, MetricValue, NoiseRecord, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.upkeep import sentences
+from pytest_llmperf.report.wording import (
+    against,
+    better_of,
+    evidence,
+    failed_otherwise,
+    format_interval,
+    format_tolerance,
+    judged,
+    plural,
+    unit_of,
+    values,
+    worst_regression,
+)
 
 __all__ = ["render"]
 
@@ -30,7 +44,7 @@ def render(results: Results, template: Path | None = None) -> str:
         results: What to show; every text in it is escaped.
         template: A jinja2 template instead of the shipped one. It is given ``results`` (the models of
             results.json), ``tests`` (the worst verdict first), ``counts`` (tests by verdict) and the filters
-            ``value`` (number, unit), ``change`` and ``strip`` (a distribution as inline SVG).
+            ``value`` (number, unit), ``change``, ``interval`` and ``strip`` (a distribution as inline SVG).
 
     Raises:
         ResultsError: the template cannot be read or is wrong; names the file and the line.
@@ -43,7 +57,7 @@ def render(results: Results, template: Path | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(value=format_value, change=format_change, strip=_strip)
+    environment.filters.update(value=format_value, change=format_change, interval=format_interval, strip=_strip)
     tests = results.worst_first()
     counts = {verdict: n for verdict in WORST_FIRST if (n := sum(t.verdict == verdict for t in tests))}
     try:
@@ -51,7 +65,18 @@ def render(results: Results, template: Path | None = None) -> str:
             results=results,
             tests=tests,
             counts=counts,
+            against=against,
+            decided=_decided,
+            failed_otherwise=failed_otherwise,
             gated=_gated,
+            advisory=_advisory,
+            judged=judged(results),
+            launches=_launches,
+            noise=_noise,
+            tolerance=lambda test, verdict: format_tolerance(
+                verdict.tolerance, better_of(test.metrics, verdict.metric)
+            ),
+            unit=lambda test, verdict: unit_of(test.metrics, verdict.metric),
             of_launch=_of_launch,
             load=_load,
             served=_served,
@@ -59,6 +84,7 @@ def render(results: Results, template: Path | None = None) -> str:
             columns=[column for column in _COLUMNS if column[2] or any(_has(test, column[0]) for test in tests)],
             missing=_missing,
             first_line=_first_line(tests),
+            upkeep=sentences(results.baselines, results.run.command),
         )
     except jinja2.TemplateNotFound:
         raise ResultsError(f"The report template {folder / name} does not exist.") from None
@@ -75,7 +101,36 @@ def _strip(metric: MetricValue, verdict: VerdictRecord | None) -> Any:
 
 
 def _gated(test: TestRecord, metric: str) -> VerdictRecord | None:
-    return next((v for v in test.verdicts if v.metric == metric), None)
+    """The verdict against the baseline; that against the anchor stands in the table of verdicts."""
+    return next((v for v in test.verdicts if v.metric == metric and v.against == "baseline"), None)
+
+
+def _decided(test: TestRecord) -> list[VerdictRecord]:
+    """The verdicts that stand on numbers, those that need a reader first."""
+    shown = [verdict for verdict in test.verdicts if verdict.change is not None]
+    return sorted(shown, key=lambda verdict: WORST_FIRST.index(verdict.verdict))
+
+
+def _launches(test: TestRecord) -> str:
+    """How many launches were measured; of this run alone, as every metric has them."""
+    return plural(max((len(metric.launches) for metric in test.metrics.values()), default=0), "launch")
+
+
+def _noise(noise: NoiseRecord | None) -> str:
+    """The spread between launches that was used, and what it is made of."""
+    if noise is None or noise.source == "unknown":
+        return "unknown"
+    parts = [f"{noise.sd:.2%} used"]
+    if noise.own_sd is not None:
+        parts.append(f"own {noise.own_sd:.2%} ({noise.own_df:g} df)")
+    if noise.pooled_sd is not None:
+        parts.append(f"pooled {noise.pooled_sd:.2%} ({noise.pooled_df:.0f} df, {plural(noise.tests, 'test')})")
+    return ", ".join(parts)
+
+
+def _advisory(test: TestRecord, metric: str) -> float | None:
+    """How a metric that gates nothing changed since the baseline."""
+    return next((told.change for told in test.advisory if told.metric == metric), None)
 
 
 def _length(length: Any) -> str:
@@ -139,17 +194,22 @@ def _of_launch(test: TestRecord, metric: str, launch: int) -> str:
 
 def _first_line(tests: list[TestRecord]) -> str:
     """What someone who reads one sentence should read."""
-    regressed = [(v.change or 0, t, v) for t in tests for v in t.verdicts if v.verdict == "regressed"]
-    if regressed:
-        _, test, verdict = max(regressed, key=lambda entry: abs(entry[0]))
-        unit = test.metrics[verdict.metric].unit
-        values = f"from {format_value(verdict.baseline, unit)} to {format_value(verdict.current, unit)}"
-        others = len({t.nodeid for _, t, _ in regressed}) - 1
-        more = f", and {others} more test{'s' if others > 1 else ''}" if others else ""
-        return f"{test.nodeid} regressed: {verdict.metric} {values} ({format_change(verdict.change)}){more}."
+    if worst := worst_regression(tests):
+        test, verdict = worst
+        others = len({t.nodeid for t in tests if t.verdict == "regressed"} - {test.nodeid})
+        more = f", and {plural(others, 'more test')}" if others else ""
+        if verdict.change is None or verdict.reason:
+            return f"{test.nodeid} regressed: {verdict.metric}: {verdict.reason}{more}."
+        said = f"{values(verdict, unit_of(test.metrics, verdict.metric))}: "
+        said += evidence(verdict, better_of(test.metrics, verdict.metric))
+        why = f" {test.explanation[0]}" if test.explanation else ""
+        return f"{test.nodeid} regressed: {verdict.metric} {said}{more}.{why}"
     bad = [t for t in tests if t.verdict in ("invalid", "incomparable", "no-baseline", "inconclusive")]
     if bad:
-        return f"{len(bad)} of {len(tests)} tests could not be judged; the first: {bad[0].nodeid} ({bad[0].verdict})."
+        count = f"{len(bad)} of {plural(len(tests), 'test')}"
+        return f"{count} could not be judged; the first: {bad[0].nodeid} ({bad[0].verdict})."
     if tests and all(t.verdict == "measured" for t in tests):
-        return f"{len(tests)} tests were measured; nothing was gated."
-    return f"All {len(tests)} tests are within tolerance." if tests else "No test measured anything."
+        return f"{plural(len(tests), 'test')} measured; nothing was gated."
+    if not tests:
+        return "No test measured anything."
+    return f"All {len(tests)} tests are within tolerance." if len(tests) > 1 else "The one test is within tolerance."

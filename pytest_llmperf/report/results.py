@@ -18,13 +18,13 @@ __all__ = ["SCHEMA_VERSION", "WORST_FIRST", "Results", "TestRecord", "json_schem
 
 SCHEMA_VERSION = 1
 
-#: How reports sort tests.
+#: How reports sort tests: what a change of the engine did, then what nobody knows, then what is well.
 WORST_FIRST = (
-    "invalid",
     "regressed",
+    "inconclusive",
+    "invalid",
     "incomparable",
     "no-baseline",
-    "inconclusive",
     "improved",
     "pass",
     "not-applicable",
@@ -193,10 +193,10 @@ class NoiseRecord(_Model):
     df: Number = Field(description="its degrees of freedom")
     own_sd: Number | None = Field(description="of this test's launches; null when there are too few")
     own_df: Number
-    pooled_sd: Number | None = Field(description="over the tests of the group; null when there is no pool")
+    pooled_sd: Number | None = Field(description="over the other tests of the group; null when there is no pool")
     pooled_df: Number
     tests: int = Field(description="how many tests the pool is made of")
-    source: Literal["pooled", "own"]
+    source: Literal["pooled", "own", "unknown"] = Field(description="unknown when the launches are too few for either")
 
 
 class VerdictRecord(_Model):
@@ -225,6 +225,7 @@ class VerdictRecord(_Model):
     prediction: bool = Field(
         default=False, description="whether the interval is a prediction interval: one launch against several"
     )
+    saved_at: str | None = Field(default=None, description="when what it was compared with was saved, if known")
 
 
 class AdvisoryRecord(_Model):
@@ -324,6 +325,17 @@ class Trial(_Model):
     met: bool
 
 
+class ConditionRecord(_Model):
+    """What was so while the test was measured, and while its baseline was; it gates nothing."""
+
+    unit: str
+    launches: list[Number] = Field(description="one number a launch")
+    value: Number | None = Field(description="median over the launches")
+    baseline: Number | None = Field(description="the baseline's, likewise; null where it holds none")
+    baseline_launches: list[Number]
+    reason: str | None = Field(description="why there is no value")
+
+
 class Search(_Model):
     """A search for the highest rate that meets the SLOs."""
 
@@ -364,6 +376,27 @@ class Phases(_Model):
     reason: str | None = Field(description="why there is no regression")
 
 
+class Divergence(_Model):
+    """Where two answers to one prompt part; both counted from 1."""
+
+    prompt: int
+    token: int
+
+
+class Outputs(_Model):
+    """Greedy answers to fixed prompts beside the baseline's."""
+
+    prompts: int | None = Field(description="that were answered; null when none was")
+    tokens: int | None = Field(description="of all answers")
+    compared_tokens: int | None = Field(description="of each answer all, or those before it parts at a tie")
+    ties: int | None = Field(description="answers that part where neither engine prefers a token")
+    token_agreement: Number | None = Field(description="share of the compared tokens before a first difference")
+    logprob_difference: Number | None = Field(description="mean absolute difference where the context is the same, nat")
+    first_difference: Divergence | None = Field(description="the earliest token at which answers part")
+    worst_prompt: int | None = Field(description="whose answers agree least, from 1")
+    reason: str | None = Field(description="why nothing was compared")
+
+
 class Overhead(_Model):
     """The client's receive times beside the engine's own stamps, seconds."""
 
@@ -395,8 +428,15 @@ class TestRecord(_Model):
     client_overhead: Overhead | None
     search: Search | None = None
     phases: list[Phases] | None = Field(default=None, description="launch by launch, of a measurement of phases")
+    outputs: Outputs | None = Field(default=None, description="null when answers were not asked for")
     client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
     server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
+    conditions: dict[str, ConditionRecord] = Field(default={}, description="by name")
+    provenance: dict[str, Any] | None = Field(
+        default=None, description="what a baseline of this measurement remembers of it; null when nothing was gated"
+    )
+    baseline_provenance: dict[str, Any] | None = Field(default=None, description="what the baseline remembers of it")
+    explanation: list[str] = Field(default=[], description="what moved with a verdict that is no pass, in sentences")
     warnings: list[str]
     invalid: str | None
 
@@ -414,11 +454,28 @@ class GateRecord(_Model):
     """How a run was judged."""
 
     gated: int = Field(description="comparisons that were to be made, counted at collection")
-    family_alpha: Number = Field(description="chance that an unchanged engine is called regressed anywhere in a run")
+    family_alpha: Number = Field(
+        description="chance that anything within its tolerance is called regressed in a run, at most"
+    )
     pass_alpha: Number = Field(description="chance that a comparison beyond its tolerance passes")
     power: Number = Field(description="with which the minimum detectable changes are detected")
     looks: list[int] = Field(description="after how many launches a verdict can be drawn")
     launches: int = Field(description="the most launches that a test may take")
+
+
+class StaleBaseline(_Model):
+    """A stored baseline with which no test compares any more."""
+
+    test: str
+    path: str = Field(description="relative to the rootdir where it lies in it")
+
+
+class BaselinesRecord(_Model):
+    """The stored baselines of the hardware, models and clocks that a gating run has used."""
+
+    stale: list[StaleBaseline]
+    missing: list[str] = Field(description="tests that were to be gated and have none")
+    not_run: int = Field(description="stored for tests that were deselected, skipped or not selected")
 
 
 class Results(_Model):
@@ -430,6 +487,7 @@ class Results(_Model):
     definitions: dict[str, Definition] = Field(default={}, description="of the metrics, by name")
     gate: GateRecord | None = Field(default=None, description="null when nothing was gated")
     tests: list[TestRecord]
+    baselines: BaselinesRecord | None = Field(default=None, description="of a gating run that came to its end")
 
     def worst_first(self) -> list[TestRecord]:
         """The tests, those that need a reader first."""

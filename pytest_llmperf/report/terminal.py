@@ -7,8 +7,21 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_llmperf.report.results import Results, TestRecord
-from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.commands import saving
+from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
+from pytest_llmperf.report.units import format_change, format_value, printable
+from pytest_llmperf.report.wording import (
+    badness,
+    better_of,
+    by_kind,
+    evidence,
+    failed_otherwise,
+    improved,
+    judged,
+    short_name,
+    unit_of,
+    values,
+)
 
 __all__ = ["failure_paragraph", "table"]
 
@@ -20,8 +33,8 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
 }
 #: Warnings that are printed; the report has them all.
 _WARNINGS = 5
-#: Warnings that begin with so many equal characters, but for their figures, are of one kind.
-_SAME_KIND = 40
+#: Metrics on which advice is printed.
+_ADVISED = 5
 #: Metric, title, whether it is shown also when no test has it, and whether its unit stands in the title.
 _COLUMNS = (
     ("ttft", "TTFT", True, False), ("tpot", "TPOT", True, False), ("throughput", "tokens/s", True, True),
@@ -29,12 +42,14 @@ _COLUMNS = (
 )  # fmt: skip
 
 _NARROWEST_NAME = 12
+#: Of a failure's paragraph; reasons, which hold paths to be copied, are not wrapped.
+_PARAGRAPH = 80
 
 
 def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]:
     """The lines of the summary with their markup; at most ``width`` columns each."""
     engines = {
-        _printable(f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}")
+        printable(f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}")
         for t in results.tests
         if t.engine
     }
@@ -43,13 +58,13 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
     if any(t.engine and t.engine.simulated for t in results.tests):
         yield "SIMULATED: no figure here was measured", {"yellow": True}
     verdicts = max((len(_verdict(t)) for t in results.tests), default=0)
-    longest = max((len(_short(t)) for t in results.tests), default=0)
+    longest = max((len(short_name(t.nodeid)) for t in results.tests), default=0)
     columns = [
         column for column in _COLUMNS if column[2] or any(_value(t, column[0]) is not None for t in results.tests)
     ]
     room = width - _NARROWEST_NAME - 2 - max(13, verdicts)
-    while 12 * len(columns) > room and (spare := next((column for column in columns if not column[2]), None)):
-        columns.remove(spare)  # rather than a verdict that is cut off
+    while columns and 12 * len(columns) > room:  # rather than a verdict that is cut off
+        columns.remove(next((column for column in columns if not column[2]), columns[-1]))
     name_width = max(_NARROWEST_NAME, min(width - 12 * len(columns) - 2 - max(13, verdicts), longest))
     head = f"{'test':<{name_width}}  " + "  ".join(f"{title:>10}" for _, title, *_ in columns) + "  verdict"
     yield head[:width], {"bold": True}
@@ -66,10 +81,11 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
         for part in _wrapped(text, width):
             yield part, {}
     serving = [line for test in results.tests if (line := _serving(test))]
-    for sentence in [*serving, *_accounts(results)]:
+    said = judged(results)
+    for sentence in [*([said] if said else []), *serving, *_accounts(results)]:
         for part in _wrapped(sentence, width):
             yield part, {}
-    for sentence in _advisory(results):
+    for sentence in [*_advisory(results), *_advice(results)]:
         for part in _wrapped(sentence, width):
             yield part, {"yellow": True}
     kinds = _kinds_of_warnings(results)
@@ -90,15 +106,27 @@ def _advisory(results: Results) -> list[str]:
     return [f"not gated: {', '.join(sorted(metrics))}: {reason}" for reason, metrics in reasons.items()]
 
 
+def _advice(results: Results) -> list[str]:
+    """What would decide, or that a tolerance lies below the noise: once for each metric and kind of advice."""
+    given = [
+        (f"{verdict.metric}: {verdict.advice}", f"{verdict.metric} of {short_name(test.nodeid)}: {verdict.advice}")
+        for test in results.worst_first()
+        for verdict in test.verdicts
+        if verdict.advice
+    ]
+    kinds = by_kind(given)
+    lines = [text + (f" (and {others} more of this kind)" if others else "") for text, others in kinds[:_ADVISED]]
+    return [*lines, *([f"more advice is in the report: {len(kinds) - _ADVISED}"] if len(kinds) > _ADVISED else [])]
+
+
 def _kinds_of_warnings(results: Results) -> list[tuple[str, int]]:
     """The first warning of each kind, with its test, and how many others differ in their figures only."""
-    kinds: dict[str, list[str]] = {}
-    for test in results.tests:
-        for warning in test.warnings:
-            # A measurement of phases puts the phase's name before the warning.
-            kind = re.sub(r"[\d.,+-]+", "#", re.sub(r"^[a-z ]+: ", "", warning))[:_SAME_KIND]
-            kinds.setdefault(kind, []).append(f"{_short(test)}: {warning}")
-    return [(texts[0], len(texts) - 1) for texts in kinds.values()]
+    # A measurement of phases puts the phase's name before the warning.
+    return by_kind(
+        (re.sub(r"^[a-z ]+: ", "", warning), f"{short_name(test.nodeid)}: {warning}")
+        for test in results.tests
+        for warning in test.warnings
+    )
 
 
 def _accounts(results: Results) -> list[str]:
@@ -120,7 +148,7 @@ def _accounts(results: Results) -> list[str]:
             f"{calibration.chunk_rate:,.0f} chunks/s a worker"
         )
     told = [test for test in results.tests if test.server and test.server[-1].reason is None]
-    return [client, *(f"{_short(test)} by the server's metrics: {_server(test)}" for test in told)]
+    return [client, *(f"{short_name(test.nodeid)} by the server's metrics: {_server(test)}" for test in told)]
 
 
 def _serving(test: TestRecord) -> str | None:
@@ -130,12 +158,13 @@ def _serving(test: TestRecord) -> str | None:
         limits = ", ".join(f"{name} {format_value(limit, 's')}" for name, limit in workload.get("slo", {}).items())
         rate = test.metrics["max_rate"].value if "max_rate" in test.metrics else None
         found = "no rate" if rate is None else f"up to {format_value(rate, '')}requests/s"
-        return f"{_short(test)}: {found}, with {test.search.attainment:.0%} of the requests within {limits}"
+        return f"{short_name(test.nodeid)}: {found}, with {test.search.attainment:.0%} of the requests within {limits}"
     goodput = test.metrics.get("goodput")
     if goodput is None or goodput.value is None:
         return None
     offered = f" of {workload['rate']:g} offered" if workload.get("rate") else ""
-    return f"{_short(test)}: {format_value(goodput.value, '')}requests/s{offered} within every limit (goodput)"
+    served = format_value(goodput.value, "")
+    return f"{short_name(test.nodeid)}: {served}requests/s{offered} within every limit (goodput)"
 
 
 def _server(test: TestRecord) -> str:
@@ -168,55 +197,57 @@ def _cell(test: TestRecord, metric: str, bare: bool) -> str:
 
 
 def _line(test: TestRecord, cells: list[str], name_width: int, width: int) -> str:
-    name = _short(test)
+    name = short_name(test.nodeid)
     if len(name) > name_width:
         name = "…" + name[-(name_width - 1) :]
     return f"{name:<{name_width}}  {'  '.join(cells)}  {_verdict(test)}"[:width]
 
 
 def _verdict(test: TestRecord) -> str:
-    worst = [v for v in test.verdicts if v.verdict == test.verdict and v.change is not None]
-    if test.verdict in ("regressed", "improved") and worst:
-        return f"{test.verdict} {worst[0].metric} {format_change(worst[0].change)}"
-    failed_otherwise = test.outcome == "failed" and test.verdict in ("pass", "improved", "measured")
-    return f"{test.verdict}, but failed" if failed_otherwise else test.verdict
-
-
-def _short(test: TestRecord) -> str:
-    return _printable(test.nodeid.partition("::")[2] or test.nodeid)
-
-
-def _printable(text: str) -> str:
-    """Control characters, in a test's id or a server's name, would act on the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    """A test's verdict, with the metric that decided it: of several the one furthest beyond its tolerance."""
+    deciding = [v for v in test.verdicts if v.verdict == test.verdict and v.change is not None]
+    if test.verdict in ("regressed", "inconclusive", "improved") and deciding:
+        sign = -1 if test.verdict == "improved" else 1
+        worst = max(deciding, key=lambda v: sign * badness(v, better_of(test.metrics, v.metric)))
+        anchor = " (anchor)" if worst.against == "anchor" else ""
+        return f"{test.verdict} {worst.metric} {format_change(worst.change)}{anchor}"
+    if test.verdict == "pass" and (better := improved(test)) is not None:
+        return f"pass, {better.metric} {format_change(better.change)}"
+    return f"{test.verdict}, but failed" if failed_otherwise(test) else test.verdict
 
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent="  ")
 
 
-def _limit(tolerance: float, better: str) -> str:
-    """A tolerance is a ratio in the direction of worse: 5 % more time, or 1/1.05 of the throughput."""
-    return f"{tolerance:.1%}" if better == "lower" else f"{tolerance:.1%}, to {1 / (1 + tolerance) - 1:.1%}"
+def failure_paragraph(record: Mapping[str, Any], command: str | None = None) -> str:
+    """Why a gated test failed, from its record: the metrics that matter, then what to do.
 
-
-def failure_paragraph(record: Mapping[str, Any]) -> str:
-    """Why a gated test failed, from its record: one line for each metric that matters, then what to do."""
+    Args:
+        record: As results.json keeps it.
+        command: That of the run, so that what it recommends is what the user would type.
+    """
     lines = [f"{record['verdict']}: {record['nodeid']}"]
     if record["invalid"]:
         lines.append(f"  The measurement cannot be trusted: {record['invalid']}")
+    first, *others = record.get("explanation") or (None,)
+    if first:  # before the figures: what a reader wants to know
+        lines += _indented(printable(first), "  ")
     shown = [v for v in record["verdicts"] if v["verdict"] not in ("pass", "improved", "not-applicable")]
-    lines += [f"  {_sentence(v, record)}" for v in _grouped(shown or record["verdicts"])]
+    for verdict in _grouped(shown or record["verdicts"]):
+        lines += _sentences(VerdictRecord.model_construct(**verdict), record["metrics"])
+    for sentence in others:
+        lines += _indented(printable(sentence), "  ")
     if advice := _ADVICE.get(record["verdict"]):
-        lines.append(f"  {advice}")
+        lines += [f"  {advice}", f"    {printable(saving(command))}"]
     elif not record["invalid"] and not shown:
-        lines.append("  No gated metric could be compared, and a test that compares nothing does not pass.")
+        lines.append("  No gated metric could be compared; a test that compares nothing does not pass.")
     return "\n".join(lines)
 
 
 _ADVICE = {
-    "no-baseline": "Store one with: pytest --llmperf-save",
-    "incomparable": "Run on what the baseline was measured on, or store one for this: pytest --llmperf-save",
+    "no-baseline": "Store one with:",
+    "incomparable": "Run on what the baseline was measured on, or store one for this:",
 }
 
 
@@ -234,13 +265,21 @@ def _grouped(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return result
 
 
-def _sentence(verdict: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    name = verdict["metric"]
-    if verdict["change"] is None:
-        return f"{name}: {verdict['verdict']}: {verdict['reason']}"
-    metric = record["metrics"][name]
-    return (
-        f"{name}: {verdict['verdict']}: {format_value(verdict['baseline'], metric['unit'])} in the baseline, "
-        f"{format_value(verdict['current'], metric['unit'])} now: {format_change(verdict['change'])} "
-        f"({metric['better']} is better, tolerance {_limit(verdict['tolerance'], metric['better'])})"
-    )
+def _sentences(verdict: VerdictRecord, metrics: Mapping[str, Any]) -> list[str]:
+    name = verdict.metric
+    if verdict.change is None or verdict.reason:
+        return [f"  {name}: {verdict.verdict}: {verdict.reason}"]
+    better = better_of(metrics, name)
+    said = f"{name}: {verdict.verdict}: {values(verdict, unit_of(metrics, name))}: {evidence(verdict, better)}"
+    lines = _indented(f"{said}, {better} is better", "  ")
+    return [*lines, *(_indented(verdict.advice, "    ") if verdict.advice else ())]
+
+
+def _indented(text: str, indent: str) -> list[str]:
+    """Lines that break between words, but not between a number and its unit or within an interval."""
+    tied = re.sub(r"(?<=\d) (?=%|to |[mµn]?s\b)|(?<=\bto) (?=[+-]?\d)|(?<=tolerance) |(?<=budget) ", "\xa0", text)
+    wrapped = textwrap.wrap(
+        tied, _PARAGRAPH, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.replace("\xa0", " ") for line in wrapped]

@@ -1,10 +1,10 @@
-"""How numbers are printed: three or four significant digits, always with a unit."""
+"""How numbers are printed: three or four significant digits, always with a unit; and names, whatever is in them."""
 
 from __future__ import annotations
 
 import math
 
-__all__ = ["format_change", "format_value"]
+__all__ = ["format_change", "format_value", "percent", "printable"]
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 #: Units that take SI prefixes; others are printed as they are.
@@ -35,7 +35,19 @@ def format_value(value: float | None, unit: str, *, bare: bool = False) -> str:
 
 def format_change(change: float | None) -> str:
     """A relative change with its sign: ``"+7.2 %"``."""
-    return "-" if change is None else f"{change * 100:+.1f} %"
+    return "-" if change is None else f"{percent(change)} %"
+
+
+def percent(change: float) -> str:
+    """The number of a relative change in percent: ``"+7.2"``; one without sense to a reader is cut off."""
+    if change < 10:
+        return f"{change * 100:+.1f}"
+    return f"{change * 100:+,.0f}" if change < 1e4 else "over +1,000,000"
+
+
+def printable(text: str) -> str:
+    """Text in which control characters, of a test's id or a server's name, cannot act on the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _digits(value: float) -> str:

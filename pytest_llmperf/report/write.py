@@ -12,20 +12,25 @@ from pydantic import ValidationError
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.files import write_atomically
+from pytest_llmperf.report.exporters.benchmark import benchmark
+from pytest_llmperf.report.exporters.summary import summary
 from pytest_llmperf.report.html import render
 from pytest_llmperf.report.results import ClockRecord, Results, TestRecord, read_results
+from pytest_llmperf.report.upkeep import merged
 
 __all__ = ["Journals", "assemble", "load_run", "read_journals", "write_report"]
 
 
 def write_report(results: Results, folder: Path, template: Path | None = None) -> None:
-    """Write results.json and report.html into ``folder``.
+    """Write results.json, summary.md, benchmark.json and report.html into ``folder``.
 
     Raises:
         ResultsError: the folder cannot be written, or the template cannot be used.
     """
     try:
         write_atomically(folder / "results.json", results.to_json())
+        write_atomically(folder / "summary.md", summary(results))
+        write_atomically(folder / "benchmark.json", benchmark(results))
         write_atomically(folder / "report.html", render(results, template))
     except OSError as error:
         raise ResultsError(
@@ -46,7 +51,12 @@ def load_run(folder: Path) -> Results:
     head = journals.head
     if head is None:
         raise ResultsError(f"{folder} holds neither results.json nor a journal.", remedy="Give a run's report folder.")
-    head = {**head, "gate": journals.gate, "environment": {**head["environment"], **journals.found}}
+    head = {
+        **head,
+        "gate": journals.gate,
+        "environment": {**head["environment"], **journals.found},
+        "baselines": merged(journals.accounts),
+    }
     return assemble(head, [], journals.tests)
 
 
@@ -59,12 +69,14 @@ class Journals:
         gate: What its verdicts were drawn by; ``None`` when nothing was gated.
         found: What was found out about the machine while it ran, of all processes together.
         tests: The last record of each test, by its id.
+        accounts: What each process has found out about the stored baselines.
     """
 
     head: dict[str, Any] | None = None
     gate: dict[str, Any] | None = None
     found: dict[str, Any] = field(default_factory=dict)
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    accounts: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_journals(folder: Path) -> Journals:
@@ -85,6 +97,8 @@ def read_journals(folder: Path) -> Journals:
                 read.tests[record["nodeid"]] = record
             elif isinstance(record.get("gate"), dict):
                 read.gate = record["gate"]
+            elif isinstance(record.get("baselines"), dict):
+                read.accounts.append(record["baselines"])
             elif isinstance(record.get("environment"), dict):
                 found |= record["environment"]  # a process's later word on something replaces its former one
         read.found = _merged(read.found, found)

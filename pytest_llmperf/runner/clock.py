@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clocks import HeldClock
@@ -29,12 +29,14 @@ class LaunchClock:
         observed_mhz: Minimum, median and maximum of the SM clock in MHz while busy; ``None`` without such a sample.
         throttled_fraction: Share of the time in which something took away from it, on the board where it was most.
         observed_memory_mhz: As ``observed_mhz``, of the memory clock.
+        throttled_by: As ``throttled_fraction``, for each cause that the boards tell of.
     """
 
     held: HeldClock | None
     observed_mhz: tuple[float, float, float] | None
     throttled_fraction: float | None
     observed_memory_mhz: tuple[float, float, float] | None = None
+    throttled_by: Mapping[str, float] = field(default_factory=dict)
 
 
 def judged(launch: Launch, held: HeldClock | None) -> Launch:
@@ -59,6 +61,7 @@ def judged(launch: Launch, held: HeldClock | None) -> Launch:
             _observed(verdict.observed_mhz for verdict in verdicts),
             _throttled(verdicts),
             _observed(verdict.observed_memory_mhz for verdict in verdicts),
+            _throttled_by(verdicts),
         ),
         warnings=(*launch.warnings, *warnings),
         invalid=joined(launch.invalid, invalid),
@@ -119,3 +122,8 @@ def _observed(seen: Iterable[tuple[int, float, int] | None]) -> tuple[float, flo
 
 def _throttled(verdicts: Sequence[ClockVerdict]) -> float | None:
     return max((v.throttled_fraction for v in verdicts if v.throttled_fraction is not None), default=None)
+
+
+def _throttled_by(verdicts: Sequence[ClockVerdict]) -> dict[str, float]:
+    causes = dict.fromkeys(cause for verdict in verdicts for cause in verdict.throttled_by)
+    return {cause: max(v.throttled_by[cause] for v in verdicts if cause in v.throttled_by) for cause in causes}

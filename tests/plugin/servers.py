@@ -16,6 +16,8 @@ class FakeServer:
         answer: Called with the number of the request (from 0, the probe included) before it is answered; may return
             ``"stall"``, ``"error"`` (a 500), ``"refuse"`` (401, repeating the key) or ``None`` (a good answer).
         models: Answer to ``/v1/models``; ``None``: not found.
+        whole: Called with a request that asks for no stream, and how many such there were before it; what it returns is
+            the answer, ``None`` refuses (a 400). Such requests are no load, and are kept apart.
         metrics: Called for each page of ``/metrics`` with the requests and tokens served so far; ``None``: not found.
     """
 
@@ -24,10 +26,12 @@ class FakeServer:
         answer: Callable[[int], str | None] = lambda _: None,
         *,
         models: dict | None = None,
+        whole: Callable[[dict, int], dict | None] = lambda *_: None,
         metrics: Callable[[int, int], str] | None = None,
     ) -> None:
         self.requests: list[dict] = []
         self.headers: list[dict[str, str]] = []
+        self.whole: list[dict] = []
         self.tokens = 0
         self.answered = 0
         self.over = threading.Event()
@@ -54,6 +58,15 @@ class FakeServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if not body.get("stream"):
+                    outer.whole.append(body)
+                    content = whole(body, len(outer.whole) - 1)
+                    told = json.dumps({"error": {"message": "no such thing"}} if content is None else content).encode()
+                    self.send_response(400 if content is None else 200)
+                    self.send_header("Content-Length", str(len(told)))
+                    self.end_headers()
+                    self.wfile.write(told)
+                    return
                 with lock:
                     number = len(outer.requests)
                     outer.requests.append(body)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from .stored import rewrite
+
 HEAD = "import pytest\nfrom pytest_llmperf import Workload\nW = Workload(16, 8)\n"
 
 SWALLOWING = {
@@ -112,10 +114,7 @@ def test_text_that_utf8_cannot_hold_does_not_lose_the_run(suite):
 def test_numbers_too_far_apart_are_unusable_and_do_not_lose_the_run(suite):
     suite.write(HEAD + "def test_a(llmperf): llmperf.check(W)")
     suite.run("--llmperf-save", "--llmperf-launches=1")
-    path = stored(suite)[0]
-    baseline = json.loads(path.read_text())
-    baseline["metrics"]["mbu"]["launches"] = [[5e-324]]
-    path.write_text(json.dumps(baseline))
+    rewrite(stored(suite)[0], lambda baseline: baseline["metrics"]["mbu"].update(launches=[[5e-324]]))
     suite.run().assert_outcomes(failed=1)
     assert suite.records()["test_a"]["verdict"] == "invalid"
 

@@ -11,6 +11,7 @@ from tests.fake_nvml.busy import busy_while, prefill
 
 from .quick import FILL_S
 from .servers import FakeServer
+from .stored import rewrite
 
 SUITE = """
 import pytest
@@ -22,6 +23,8 @@ def test_decode(llmperf):
     print("POWER", run.metrics.power.value)
 """
 H200 = "sim:h200"
+#: What says how much launches differ: as few as do.
+SAVE, GATE = ("--llmperf-save", "--llmperf-launches=2"), ("--llmperf-launches=3",)
 #: Two requests in flight: 0.5 + 2/32 of the board's 520 W, above the 79 W of an idle one. It rests between requests.
 BUSY_W = 79 + 520 * (0.5 + 2 / 32)
 
@@ -118,27 +121,27 @@ def test_the_samples_are_kept(bench):
 
 
 def test_a_baseline_keeps_energy_by_board_and_gates_on_that_one(bench):
-    bench.run("--llmperf-save").assert_outcomes(passed=1)
+    bench.run(*SAVE).assert_outcomes(passed=1)
     stored = bench.baseline()
     (uuid,) = stored["boards"]
     assert stored["boards"][uuid]["metrics"]["tpj"]["value"] > 0
     assert "tpj" not in stored["metrics"]
     assert "tpot" in stored["metrics"]
-    bench.run().assert_outcomes(passed=1)
+    bench.run(*GATE).assert_outcomes(passed=1)
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert tpj["verdict"] in ("pass", "improved")
     # The same work at nearly twice the power.
     bench.fake.set(0, dynamic_w=1000)
-    bench.run().assert_outcomes(failed=1)
+    bench.run(*GATE).assert_outcomes(failed=1)
     assert [v["metric"] for v in bench.record()["verdicts"] if v["verdict"] == "regressed"] == ["tpj"]
 
 
 def test_on_another_board_energy_is_advisory_and_says_so(bench):
-    bench.run("--llmperf-save").assert_outcomes(passed=1)
+    bench.run(*SAVE).assert_outcomes(passed=1)
     first = bench.baseline()["boards"]
     other = "GPU-99999999-0000-0000-0000-000000000000"
     bench.fake.scenario("h200", f"[board 0]\nuuid = {other}\ndynamic_w = 1000\n")
-    result = bench.run("-o", "llmperf_tolerance=1000%")
+    result = bench.run(*GATE, "-o", "llmperf_tolerance=1000%")
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert tpj["verdict"] == "not-applicable"
     assert "advisory" in tpj["reason"]
@@ -152,10 +155,10 @@ def test_on_another_board_energy_is_advisory_and_says_so(bench):
 
 
 def test_a_baseline_from_where_no_board_was_read_gates_no_energy(bench):
-    bench.run("--llmperf-save").assert_outcomes(passed=1)
+    bench.run(*SAVE).assert_outcomes(passed=1)
     (path,) = (bench.folder / "baselines").rglob("*.json")
-    path.write_text(json.dumps(bench.baseline() | {"boards": {}}))
-    bench.run("-o", "llmperf_tolerance=1000%").assert_outcomes(passed=1)
+    rewrite(path, lambda stored: stored.update(boards={}))
+    bench.run(*GATE, "-o", "llmperf_tolerance=1000%").assert_outcomes(passed=1)
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert (tpj["verdict"], tpj["reason"].split(" (")[0]) == (
         "not-applicable", "advisory: the baseline holds the energy of no board",
@@ -240,17 +243,18 @@ class TestPhases:
         assert len(phases["windows"]) == 5
         assert phases["regression"]["decode_jpt"] == pytest.approx(found["decode_jpt"], rel=0.1)
         assert phases["regression"]["prefill_jpt"] == pytest.approx(found["prefill_jpt"], rel=0.1)
-        self.run(bench).assert_outcomes(passed=1)
+        self.run(bench, *SAVE).assert_outcomes(passed=1)
+        self.run(bench, *GATE).assert_outcomes(passed=1)
         assert {v["metric"] for v in bench.record()["verdicts"]} >= {"prefill_jpt", "decode_jpt", "tpj", "tpot"}
-        self.run(bench, engine=f"{H200},power_scale=1.2").assert_outcomes(failed=1)
+        self.run(bench, *GATE, engine=f"{H200},power_scale=1.2").assert_outcomes(failed=1)
         regressed = {v["metric"] for v in bench.record()["verdicts"] if v["verdict"] == "regressed"}
         # Its prefill draws what the power limit allows, before and after.
         assert regressed == {"tpj", "decode_jpt"}
 
     def test_one_tolerance_for_all_metrics_is_theirs_too(self, bench):
-        self.run(bench, "--llmperf-save")
+        self.run(bench, *SAVE)
         scaled = f"{H200},power_scale=1.15"
-        self.run(bench, "-o", "llmperf_tolerance=100%", engine=scaled).assert_outcomes(passed=1)
+        self.run(bench, *GATE, "-o", "llmperf_tolerance=100%", engine=scaled).assert_outcomes(passed=1)
 
     def test_the_page_shows_them_and_every_window_is_kept(self, bench):
         self.run(bench, "--llmperf-save")

@@ -61,7 +61,7 @@ def suites(pytester, fake_nvml, monkeypatch, tmp_path):
 
 
 def test_lock_measure_unlock_and_gate(suites):
-    saved = suites.run("--llmperf-save", "--llmperf-launches=1")
+    saved = suites.run("--llmperf-save", "--llmperf-launches=2")
     saved.assert_outcomes(passed=2, deselected=33)
     saved.stdout.fnmatch_lines(["gpu clock: 900 MHz locked on GPU 0 (NVIDIA H200), GPU 1 (NVIDIA H200)"])
     for test in suites.tests().values():
@@ -103,7 +103,7 @@ def assert_life_of_a_lock(fake):
 def test_both_clocks_and_the_baseline_of_one_is_not_that_of_the_other(suites):
     both = ("--gpu-clock", "900", "--gpu-memory-clock", "2600")
     decode = "decode and 4"
-    saved = suites.run("--llmperf-save", "--llmperf-launches=1", select=decode, clock=both)
+    saved = suites.run("--llmperf-save", "--llmperf-launches=2", select=decode, clock=both)
     saved.assert_outcomes(passed=1, deselected=34)
     saved.stdout.fnmatch_lines(["gpu clock: 900 MHz locked, memory 2619 MHz locked (2600 MHz asked for) on GPU 0*"])
     (test,) = suites.tests().values()

@@ -76,7 +76,8 @@ def test_exit_first_stops_at_the_first_failure(suite):
 
 
 def test_exit_first_stops_in_a_later_round_too(suite):
-    result = suite.run("-x", "--llmperf-launches=2")
+    suite.run("--llmperf-save", "--llmperf-launches=2")
+    result = suite.run("-x", engine="sim:h200,slowdown=3")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["engine starts: 2"])
 

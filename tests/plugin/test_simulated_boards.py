@@ -168,7 +168,7 @@ def test_one_seed_gives_the_same_energy_again(run, results):
 
 def test_more_power_is_a_regression_of_energy_alone(run, results):
     text = "from pytest_llmperf import Workload\ndef test_one(llmperf): llmperf.check(Workload(64, 256))"
-    assert run(text, "--llmperf-save", engine="sim:h200").ret == 0
+    assert run(text, "--llmperf-save", "--llmperf-launches=2", engine="sim:h200").ret == 0
     assert run(text, engine="sim:h200").ret == 0
     assert run(text, engine="sim:h200,power_scale=1.3").ret == 1
     verdicts = {v["metric"]: v["verdict"] for v in records(results())["test_one"]["verdicts"]}

@@ -52,6 +52,7 @@ def test_results_are_strict_json_of_the_published_schema(pytester):
     assert set(test["verdicts"][0]) == {
         "metric", "verdict", "baseline", "current", "change", "interval", "tolerance", "minimum_detectable",
         "baseline_launches", "alpha", "looks", "reason", "against", "launches", "advice", "noise", "prediction",
+        "saved_at",
     }  # fmt: skip
     assert test["engine"]["simulated"] is True
 

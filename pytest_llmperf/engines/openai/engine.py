@@ -23,12 +23,14 @@ from pytest_llmperf.engines.openai.load.calibration import calibrate_once
 from pytest_llmperf.engines.openai.load.worker import Answer, Open
 from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
+from pytest_llmperf.engines.openai.outputs import form_of, read, request_body
 from pytest_llmperf.engines.openai.served import ServedModel, find_model, presentable
 from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, parse
 from pytest_llmperf.engines.openai.settings import Settings, settings_of
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.errors import EngineError, OptionError
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.models import config_digest, special_tokens
 from pytest_llmperf.trace import RequestTrace
@@ -39,6 +41,8 @@ __all__ = ["OpenAIEngine", "request_name"]
 _BUSY = 0.5
 #: Longest question outside of a load, seconds.
 _INQUIRY_S = 10.0
+#: Longest answer to a fixed prompt, seconds.
+_ANSWER_S = 60.0
 _LOOK_EVERY_S = 0.25
 #: An answer of more events than this is not going to end.
 _EVENTS_A_TOKEN = 16
@@ -320,6 +324,22 @@ class OpenAIEngine:
             connected_late=answer.connected_late,
             error=None if decoded.error is None else self._secrets.hide(decoded.error),
         ).checked()
+
+    # What it answers
+
+    async def outputs(self, prompts: Sequence[tuple[int, ...]], length: int) -> Outputs | Unavailable:
+        """Ask for whole answers, one after the other; a server need not tell its tokens."""
+        assert self._inquiry is not None
+        inquiry = replace(self._inquiry, timeout=min(_ANSWER_S, self._site.read_timeout))
+        path = f"{self._address.base}{self._dialect.path}"
+        answers = []
+        for prompt in prompts:
+            body = request_body(self._dialect, self._served.id, prompt, length)
+            answer = read(await asyncio.to_thread(inquiry.post, path, body))
+            if isinstance(answer, Unavailable):
+                return replace(answer, reason=self._secrets.hide(answer.reason))
+            answers.append(answer)
+        return Outputs(Outputs.digest(prompts, length, form_of(self._dialect)), tuple(answers))
 
     # The books
 

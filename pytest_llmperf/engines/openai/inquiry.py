@@ -1,4 +1,4 @@
-"""Plain questions to a server, outside of any load: which model, which version, what its books say."""
+"""Plain questions to a server, outside of any load: which model, which version, what its books say, what it answers."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ class Inquiry:
 
     def text(self, path: str) -> str | None:
         """The answer's text, or ``None`` when the server has nothing there, or does not answer."""
+        answer = self._exchange("GET", path)
+        return answer[1] if answer is not None and answer[0] == http.HTTPStatus.OK else None
+
+    def post(self, path: str, body: bytes) -> tuple[int, str] | None:
+        """The status and the text of the answer to some JSON, or ``None`` when the server gives no whole answer."""
+        return self._exchange("POST", path, body)
+
+    def _exchange(self, method: str, path: str, body: bytes | None = None) -> tuple[int, str] | None:
         address = self.address
         connection: http.client.HTTPConnection
         if address.tls:
@@ -52,16 +60,18 @@ class Inquiry:
         except (OSError, ValueError):
             return None
         try:
-            connection.request("GET", path + address.query, headers={**self.headers, "Connection": "close"})
+            kind = {} if body is None else {"Content-Type": "application/json"}
+            headers = {**self.headers, **kind, "Connection": "close"}
+            connection.request(method, path + address.query, body, headers)
             answer = connection.getresponse()
-            if answer.status != http.HTTPStatus.OK:
+            if method == "GET" and answer.status != http.HTTPStatus.OK:
                 return None
             if (answer.length or 0) > _LARGEST:
                 return None
             data = answer.read(_LARGEST + 1)
             # What was cut off, by the server or here, is no answer.
             cut = len(data) > _LARGEST or answer.length or expired.is_set()
-            return None if cut else data.decode("utf-8", "replace")
+            return None if cut else (answer.status, data.decode("utf-8", "replace"))
         except (OSError, http.client.HTTPException, ValueError):
             return None
         finally:

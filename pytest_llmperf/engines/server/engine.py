@@ -16,7 +16,8 @@ from pytest_llmperf.engines.openai.settings import CLIENT_SETTINGS, settings_of
 from pytest_llmperf.engines.server.server import VllmServer
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineSpec
-from pytest_llmperf.engines.vllm_arguments import complete_arguments
+from pytest_llmperf.engines.vllm_arguments import complete_arguments, has_dummy_weights
+from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.trace import RequestTrace
 
@@ -106,6 +107,16 @@ class ServeEngine:
             EngineError: the server died.
         """
         return await self._while_alive(self._opened().carry(offer))
+
+    async def outputs(self, prompts: Sequence[tuple[int, ...]], length: int) -> Outputs | Unavailable:
+        """As the client does, if the weights are any.
+
+        Raises:
+            EngineError: the server died.
+        """
+        if has_dummy_weights(complete_arguments(self._spec)):
+            return Unavailable("the weights are dummies")
+        return await self._while_alive(self._opened().outputs(prompts, length))
 
     def disturbances(self) -> list[str]:
         """Lines of the server's log since the last call that tell of compiling, capturing or tuning."""

@@ -7,8 +7,8 @@ measurement, and the board's own throttle times are read before and after: these
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pytest_llmperf.gpu import Reading, Unreadable
 
@@ -70,6 +70,7 @@ class ClockVerdict:
         invalid: Why the measurement is not one at the requested clocks.
         warnings: What a reader should know all the same.
         observed_memory_mhz: As ``observed_mhz``, of the memory clock.
+        throttled_by: As ``throttled_fraction``, cause by cause; only the causes that the board tells of. They overlap.
     """
 
     observed_mhz: tuple[int, float, int] | None
@@ -77,6 +78,7 @@ class ClockVerdict:
     invalid: str | None = None
     warnings: tuple[str, ...] = ()
     observed_memory_mhz: tuple[int, float, int] | None = None
+    throttled_by: Mapping[str, float] = field(default_factory=dict)
 
 
 def verify(
@@ -126,6 +128,7 @@ def verify(
         "; ".join(invalid) or None,
         unknown if requested_mhz is not None else (*found, *unknown),
         _range(memory_clocks),
+        {cause: share for cause in _THROTTLING if (share := _share_of(cause, samples, busy, times)) is not None},
     )
 
 
@@ -167,10 +170,15 @@ def _throttled(busy: Sequence[ClockSample], times: Mapping[str, int]) -> str | N
     if hit:
         names = sorted({_THROTTLING[name] for sample in hit for name in sample.throttled_by})
         parts.append(f"{len(hit)} of {len(busy)} samples throttled ({', '.join(names)})")
-    counted = [f"{_THROTTLING[cause]} {time / 1e6:.3g} ms" for cause, time in times.items() if time > 0]
+    counted = [f"{_THROTTLING[cause]} {_milliseconds(time)}" for cause, time in times.items() if time > 0]
     if counted:
         parts.append(f"throttled by the board's own account ({', '.join(counted)})")
     return "; ".join(parts) or None
+
+
+def _milliseconds(time_ns: int) -> str:
+    milliseconds = time_ns / 1e6
+    return f"{milliseconds:.0f} ms" if milliseconds >= 100 else f"{milliseconds:.3g} ms"
 
 
 def _elsewhere(clocks: Sequence[int], requested_mhz: int, step_mhz: int) -> str | None:
@@ -202,12 +210,26 @@ def _throttle_times(
 
 
 def _fraction(samples: Sequence[ClockSample], busy: Sequence[ClockSample], times: Mapping[str, int]) -> float | None:
+    # Causes overlap: the sum of their times may exceed the time there was.
+    return _most(samples, busy, max(times.values(), default=None), lambda sample: bool(sample.throttled_by))
+
+
+def _share_of(
+    cause: str, samples: Sequence[ClockSample], busy: Sequence[ClockSample], times: Mapping[str, int]
+) -> float | None:
+    return _most(samples, busy, times.get(cause), lambda sample: cause in sample.throttled_by)
+
+
+def _most(
+    samples: Sequence[ClockSample],
+    busy: Sequence[ClockSample],
+    counted_ns: int | None,
+    hit: Callable[[ClockSample], bool],
+) -> float | None:
+    """The share of the busy samples that were hit or, if that is more, of the time by the board's own account."""
     known = [sample for sample in busy if not isinstance(sample.reasons, Unreadable)]
-    shares = []
-    if known:
-        shares.append(sum(1 for sample in known if sample.throttled_by) / len(known))
+    shares = [sum(hit(sample) for sample in known) / len(known)] if known else []
     span = samples[-1].at_ns - samples[0].at_ns if samples else 0
-    if times and span > 0:
-        # Causes overlap: their sum may exceed the time there was.
-        shares.append(min(1.0, max(times.values()) / span))
+    if counted_ns is not None and span > 0:
+        shares.append(min(1.0, counted_ns / span))
     return max(shares, default=None)

@@ -89,6 +89,13 @@ def test_what_happened_between_two_samples_is_in_the_boards_own_account():
     assert verdict.throttled_fraction == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("ns", "said"), [(1_070_000_000, "1070 ms"), (99_400_000, "99.4 ms"), (32_345_678_901, "32346 ms")]
+)
+def test_times_are_written_out(ns, said):
+    assert f"power cap {said})" in verify(samples(1500), {"sw_power_cap": 0}, {"sw_power_cap": ns}, 1500).invalid
+
+
 def test_causes_overlap_and_the_share_is_no_more_than_all():
     after = {"thermal": 300_000_000, "sw_thermal_slowdown": 300_000_000}
     assert verify(samples(1500, 1500), dict.fromkeys(after, 0), after, None).throttled_fraction == 1

@@ -1,0 +1,73 @@
+"""What is asked of the gate: a recorded verdict once more, and an interval for two series of launches.
+
+Nothing is decided here. This is the one module of the explanation that calls the gate's statistics.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_llmperf import gate
+from pytest_llmperf.gate.decision import quantile, standard_error
+from pytest_llmperf.report.results import MetricValue, VerdictRecord
+
+__all__ = ["CONFIDENCE", "again", "centre", "ratio_interval", "usable"]
+
+#: Of the interval for a change between two runs.
+CONFIDENCE = 0.95
+#: Logarithms above this have no number.
+_BEYOND = 700
+
+
+def again(verdict: VerdictRecord, rules: Mapping[str, Any] | None, metric: MetricValue) -> gate.Comparison:
+    """Draw a recorded verdict again, from nothing but what results.json holds.
+
+    Args:
+        verdict: Of a metric whose launches were compared.
+        rules: The run's ``gate``: error rates, count of comparisons and looks.
+        metric: The test's metric of that name.
+
+    Raises:
+        ValueError: the record holds too little, or what cannot be.
+    """
+    if not usable(verdict.baseline_launches) or not usable(metric.launches):
+        raise ValueError("a launch without any value, or a value that is not above 0")
+    if rules is None or verdict.looks is None:
+        raise ValueError("it was recorded by a version that did not keep error rates")
+    try:
+        return gate.again(verdict.model_dump(), rules, metric.model_dump())
+    except (KeyError, TypeError, IndexError, ArithmeticError) as error:
+        raise ValueError(f"the record contradicts itself: {error!r}") from None
+
+
+def usable(launches: Sequence[Sequence[float]]) -> bool:
+    """Whether every launch has a value, and every value a logarithm."""
+    return bool(launches) and all(launches) and all(math.isfinite(v) and v > 0 for one in launches for v in one)
+
+
+def centre(launches: Sequence[Sequence[float]]) -> float:
+    """The geometric mean over launches of the median over repeats."""
+    return math.exp(statistics.fmean(math.log(statistics.median(launch)) for launch in launches))
+
+
+def ratio_interval(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """The interval of the relative change of a value at :data:`CONFIDENCE`; ``None`` when nothing tells the noise.
+
+    Student's, on the log scale, with one variance between launches for both sides, as the gate has it.
+
+    Args:
+        before: Repeats' values by launch, each above 0.
+        after: Likewise.
+    """
+    first, second = gate.logs(before), gate.logs(after)
+    noise = gate.Noise.judged((first, second))
+    if noise.df <= 0:
+        return None
+    change = statistics.fmean(second) - statistics.fmean(first)
+    reach = quantile((1 - CONFIDENCE) / 2, noise.df) * standard_error(noise.sd, len(second), len(first))
+    if change + reach > _BEYOND:
+        return None
+    return math.expm1(change - reach), math.expm1(change + reach)

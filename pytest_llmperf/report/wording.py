@@ -1,0 +1,171 @@
+"""What the terminal, the page and the summary say in the same words."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
+from pytest_llmperf.report.units import format_change, format_value, percent, printable
+
+__all__ = [
+    "against",
+    "badness",
+    "better_of",
+    "by_kind",
+    "evidence",
+    "failed_otherwise",
+    "format_interval",
+    "format_tolerance",
+    "improved",
+    "judged",
+    "launches_used",
+    "plural",
+    "short_name",
+    "unit_of",
+    "values",
+    "worst_regression",
+]
+
+#: Texts that begin with so many equal characters, but for their figures, are of one kind.
+_SAME_KIND = 40
+
+
+def plural(count: int, noun: str, plural: str = "") -> str:
+    """``"1 launch"``, ``"3 launches"``.
+
+    Args:
+        count: How many.
+        noun: Of one.
+        plural: Of several, where it is not made with an s or, after ch, es.
+    """
+    many = plural or noun + ("es" if noun.endswith("ch") else "s")
+    return f"{count} {noun if count == 1 else many}"
+
+
+def short_name(nodeid: str) -> str:
+    """A test's id without its file."""
+    return printable(nodeid.partition("::")[2] or nodeid)
+
+
+def format_interval(interval: Sequence[float] | None) -> str:
+    """An interval of a relative change: ``"+6.1 to +8.4 %"``."""
+    if interval is None:
+        return "-"
+    low, high = interval
+    return f"{percent(low)} to {percent(high)} %"
+
+
+def format_tolerance(tolerance: float, better: str) -> str:
+    """A tolerance is a ratio in the direction of worse: 5 % more time, or 1/1.05 of the throughput."""
+    limit = f"{tolerance * 100:.1f} %"
+    return limit if better == "lower" else f"{limit} (to {format_change(1 / (1 + tolerance) - 1)})"
+
+
+def unit_of(metrics: Mapping[str, object], name: str) -> str:
+    """The unit of a metric of a test; a ratio where the record does not hold it (agreement of answers)."""
+    return _entry(metrics, name, "unit", "1")
+
+
+def better_of(metrics: Mapping[str, object], name: str) -> str:
+    """Which direction of a metric is the better one; likewise."""
+    return _entry(metrics, name, "better", "higher")
+
+
+def _entry(metrics: Mapping[str, object], name: str, key: str, default: str) -> str:
+    metric = metrics.get(name)
+    found = metric.get(key) if isinstance(metric, Mapping) else getattr(metric, key, None)
+    return default if found is None else str(found)
+
+
+def against(verdict: VerdictRecord) -> str:
+    """What it was compared with: ``"the baseline"``, or ``"the anchor of 2026-03-01"``."""
+    date = f" of {verdict.saved_at[:10]}" if verdict.saved_at else ""
+    return f"the anchor{date}" if verdict.against == "anchor" else f"the baseline{date}"
+
+
+def values(verdict: VerdictRecord, unit: str) -> str:
+    """Both values: ``"4.824 ms in the baseline, 5.789 ms now"``."""
+    place = "in the baseline" if verdict.against == "baseline" else f"in {against(verdict)}"
+    return f"{format_value(verdict.baseline, unit)} {place}, {format_value(verdict.current, unit)} now"
+
+
+def evidence(verdict: VerdictRecord, better: str) -> str:
+    """On what a verdict stands: ``"+7.2 % (+6.1 to +8.4 %), tolerance 5.0 %, 3 launches against 5"``.
+
+    With one launch against several the interval is a prediction interval, and that is said.
+    """
+    change = format_change(verdict.change)
+    if verdict.interval is not None:
+        change += f" ({format_interval(verdict.interval)})"
+    # Against an anchor the tolerance is the budget of all changes since then.
+    word = "budget" if verdict.against == "anchor" else "tolerance"
+    parts = [change, f"{word} {format_tolerance(verdict.tolerance, better)}"]
+    if verdict.launches:
+        count = f"{plural(verdict.launches, 'launch')} against {len(verdict.baseline_launches)}"
+        parts.append(f"{count} (prediction interval)" if verdict.prediction else count)
+    return ", ".join(parts)
+
+
+def badness(verdict: VerdictRecord, better: str) -> float:
+    """How many times its tolerance a value became worse, on the log scale; negative when it became better.
+
+    To a tenth, so that of two metrics that say the same, such as TPOT and MBU, the one listed first counts.
+    """
+    if verdict.change is None or verdict.change <= -1:
+        return 0.0
+    worse = math.log1p(verdict.change) * (1 if better == "lower" else -1)
+    return round(worse / max(math.log1p(verdict.tolerance), 1e-9), 1)
+
+
+def worst_regression(tests: Iterable[TestRecord]) -> tuple[TestRecord, VerdictRecord] | None:
+    """The regressed metric that is furthest beyond its tolerance, with its test."""
+    regressed = [(test, verdict) for test in tests for verdict in test.verdicts if verdict.verdict == "regressed"]
+    return max(regressed, key=lambda one: badness(one[1], better_of(one[0].metrics, one[1].metric)), default=None)
+
+
+def improved(test: TestRecord) -> VerdictRecord | None:
+    """Of a test that passes, the metric that improved most; ``None`` where none did, or another one failed."""
+    if test.verdict not in ("pass", "improved") or failed_otherwise(test):
+        return None
+    better = [verdict for verdict in test.verdicts if verdict.verdict == "improved" and verdict.against == "baseline"]
+    return min(better, key=lambda verdict: badness(verdict, better_of(test.metrics, verdict.metric)), default=None)
+
+
+def failed_otherwise(test: TestRecord) -> bool:
+    """Whether a test failed for another reason than its verdict."""
+    return test.outcome == "failed" and test.verdict in ("pass", "improved", "measured")
+
+
+def launches_used(results: Results) -> float | None:
+    """How many launches a test took on average; ``None`` when nothing was measured."""
+    counts = [max((len(metric.launches) for metric in test.metrics.values()), default=0) for test in results.tests]
+    counts = [count for count in counts if count]
+    return sum(counts) / len(counts) if counts else None
+
+
+def judged(results: Results) -> str | None:
+    """How a run was judged, in one line; ``None`` when nothing was gated."""
+    gate = results.gate
+    if gate is None:
+        return None
+    text = plural(gate.gated, "comparison")
+    if gate.family_alpha > 0:
+        runs = math.floor(1 / gate.family_alpha + 1e-9)
+        text += f"; at most 1 run of {runs} calls anything regressed that is within its tolerance"
+    if used := launches_used(results):
+        text += f"; launches used {used:.1f} on average, of {gate.launches} at most"
+    return text
+
+
+def by_kind(texts: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:
+    """The first text of each kind, and how many others differ in their figures only.
+
+    Args:
+        texts: What tells kinds apart (it may be the text itself), and the text.
+    """
+    kinds: dict[str, list[str]] = {}
+    for kind, text in texts:
+        kinds.setdefault(re.sub(r"[\d.,+-]+", "#", kind)[:_SAME_KIND], []).append(text)
+    return [(alike[0], len(alike) - 1) for alike in kinds.values()]

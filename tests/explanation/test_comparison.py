@@ -1,0 +1,138 @@
+"""Two runs, or two machines, side by side."""
+
+import json
+import math
+import statistics
+
+import pytest
+
+from pytest_llmperf.__main__ import main
+from pytest_llmperf.explanation.comparison import BOUND_TO_BOARD, compare_runs
+from pytest_llmperf.explanation.statistics import ratio_interval
+from pytest_llmperf.metrics import REGISTRY
+
+from .records import document, metric, results, run
+
+
+def measured(*tpot, tpj=(2.0, 2.01), nodeid="s.py::test", **more):
+    metrics = {"tpot": metric("tpot", *tpot), "tpj": metric("tpj", *tpj)}
+    return document({}, more.pop("now", None), kind="measured", nodeid=nodeid, metrics=metrics, **more)
+
+
+A = measured(0.00470, 0.00471, 0.00469)
+SLOWER = measured(0.00500, 0.00501, 0.00502)
+
+
+def compared(a, b, **more):
+    return compare_runs(results(a), results(b, **more)).tests[0]
+
+
+def figures(test):
+    return {one.name: one for one in test.metrics}
+
+
+def test_values_changes_and_intervals():
+    tpot = figures(compared(A, SLOWER))["tpot"]
+    assert tpot.change == pytest.approx(tpot.now / tpot.before - 1)
+    assert tpot.interval[0] < tpot.change < tpot.interval[1]
+    assert tpot.outside_noise == "worse"
+    assert figures(compared(SLOWER, A))["tpot"].outside_noise == "better"
+
+
+def test_the_interval_is_students_on_the_log_scale():
+    before, after = [[1.0], [1.1]], [[1.3], [1.2], [1.25]]
+    low, high = ratio_interval(before, after)
+    first, second = ([math.log(v[0]) for v in side] for side in (before, after))
+    squares = sum((x - statistics.fmean(side)) ** 2 for side in (first, second) for x in side)
+    reach = 3.182446305284263 * math.sqrt(squares / 3 * (1 / 2 + 1 / 3))  # t table: 97.5 %, 3 degrees of freedom
+    change = statistics.fmean(second) - statistics.fmean(first)
+    assert (low, high) == (pytest.approx(math.expm1(change - reach)), pytest.approx(math.expm1(change + reach)))
+
+
+def test_one_launch_each_says_nothing_of_the_noise():
+    tpot = figures(compared(measured(0.0047), measured(0.0060)))["tpot"]
+    assert (tpot.interval, tpot.outside_noise) == (None, None)
+    assert tpot.change == pytest.approx(0.2766, rel=1e-3)
+
+
+def test_equal_launches_are_no_difference():
+    assert figures(compared(A, A))["tpot"].outside_noise is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"engine": {**A["engine"], "device": "NVIDIA H100"}}, "device: NVIDIA H200 in A, NVIDIA H100 in B"),
+        ({"engine": {**A["engine"], "dtype": "float16"}}, "dtype: bfloat16 in A, float16 in B"),
+        ({"clock": {"locked_mhz": 1500}}, "SM clock: not locked in A, locked at 1500 MHz in B"),
+        ({"workload": {"digest": "e"}}, "workload: d in A, e in B"),
+        ({"invalid": "no clock"}, "the measurement in B is invalid: no clock"),
+        ({"engine": None}, "nothing was measured in B"),
+    ],
+)
+def test_what_is_not_comparable_has_figures_and_no_verdict(change, words):
+    test = compared(A, {**SLOWER, **change})
+    assert test.incomparable == (words,)
+    assert figures(test)["tpot"].change is not None
+    assert figures(test)["tpot"].outside_noise is None
+
+
+def test_what_is_under_test_is_named_and_comparable():
+    engine = {**A["engine"], "version": "0.12.0", "treatment": {"enforce_eager": True}}
+    test = compared(A, {**SLOWER, "engine": engine})
+    assert test.incomparable == ()
+    assert test.differences == ("version: 0.11.0 in A, 0.12.0 in B", "enforce_eager=true (not given in A)")
+
+
+def test_the_energy_of_other_boards_is_shown_with_its_caveat(tmp_path, capsys):
+    test = compared(A, measured(0.00470, 0.00471, tpj=(1.5, 1.51)), gpus=("GPU-2",))
+    assert figures(test)["tpj"].other_board
+    assert figures(test)["tpj"].outside_noise is None
+    assert not figures(test)["tpot"].other_board
+    for name, gpus in (("a", ("GPU-1",)), ("b", ("GPU-2",))):
+        (tmp_path / name).write_text(json.dumps(run(A, id=name, gpus=gpus)))
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "boards: GPU-1 in A, GPU-2 in B" in out
+    assert "* of other boards: two boards of one product differ by 8 to 12 % in energy." in out
+
+
+def test_figures_of_boards_are_the_registrys():
+    assert {name for name, one in REGISTRY.items() if one.bound_to_board} == BOUND_TO_BOARD
+
+
+def test_conditions_that_moved_stand_beside(tmp_path, capsys):
+    test = compared(A, measured(0.00500, 0.00501, now={"power_cap_share": 0.5, "memory_clock": 2.619e9}))
+    assert [m.name for m in test.conditions] == ["memory_clock", "power_cap_share"]
+
+
+def test_tests_of_one_run_only(tmp_path, capsys):
+    (tmp_path / "a").write_text(json.dumps(run(A, measured(1.0, nodeid="s.py::gone"))))
+    (tmp_path / "b").write_text(json.dumps(run(SLOWER, measured(1.0, nodeid="s.py::new"))))
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert "only in A: s.py::gone" in out
+    assert "only in B: s.py::new" in out
+    assert "tpot                    4.700 ms   5.010 ms    +6.6 %  +6.1 to +7.1     worse" in out
+    assert "Each interval stands for itself" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_runs_without_a_test_in_common_end_with_1(tmp_path, capsys):
+    (tmp_path / "a").write_text(json.dumps(run(A)))
+    (tmp_path / "b").write_text(json.dumps(run()))
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "No test is in both runs." in capsys.readouterr().out
+
+
+def test_a_metric_that_only_one_has_says_why():
+    without = {**SLOWER, "metrics": {**SLOWER["metrics"], "tpj": metric("tpj", reason="no board")}}
+    assert compared(A, without).only_one == (("tpj", "no value in B (no board)"),)
+
+
+def test_for_scripts(tmp_path, capsys):
+    (tmp_path / "a").write_text(json.dumps(run(A)))
+    (tmp_path / "b").write_text(json.dumps(run(SLOWER)))
+    assert main(["compare", "--json", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    (test,) = json.loads(capsys.readouterr().out)["tests"]
+    assert test["metrics"][0]["outside_noise"] == "worse"

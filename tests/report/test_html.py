@@ -1,0 +1,139 @@
+"""The page on the new gate's verdicts: intervals, noise, anchors."""
+
+import json
+import re
+
+import pytest
+
+from pytest_llmperf.report.charts import strip
+from pytest_llmperf.report.html import render
+from pytest_llmperf.report.results import MetricValue, Results, VerdictRecord
+
+from .records import (
+    GATE,
+    HOSTILE,
+    IMPROVED,
+    INCONCLUSIVE,
+    NOISE,
+    PASSED,
+    REGRESSED,
+    UNSTORED,
+    metric,
+    record,
+    results,
+    verdict,
+)
+
+
+def words(page):
+    """What a reader sees, in their order."""
+    return " ".join(re.sub(r"<[^>]*>", " ", re.sub(r"<(style|svg).*?</\1>", "", page, flags=re.DOTALL)).split())
+
+
+def test_a_verdict_shows_what_it_stands_on():
+    text = words(render(results(REGRESSED, gate=GATE)))
+    assert (
+        "tpot the baseline regressed 4.000 ms 4.288 ms +7.2 % +6.1 to +8.4 % 5.0 % +7.1 % 3 / 5 0.60% used, own 0.40% "
+        "(6 df), pooled 0.65% (28 df, 11 tests)" in text
+    )
+    assert "26 comparisons; at most 1 run of 20 calls anything regressed that is within its tolerance" in text
+    assert "most 0.05 a run; a change beyond its tolerance passes" in text
+
+
+def test_the_first_line_is_the_worst_regression():
+    text = words(render(results(PASSED, REGRESSED)))
+    assert "test_decode[16] regressed: tpot 4.000 ms in the baseline, 4.288 ms now: +7.2 % (+6.1 to +8.4 %)" in text
+
+
+def test_an_anchor_is_told_apart_and_keeps_out_of_the_table_of_metrics():
+    test = record(
+        "t", verdict(change=0.01), verdict("tpot", "regressed", 0.2, against="anchor", saved_at="2026-03-01T0")
+    )
+    page = render(results(test))
+    assert page.count('<tr class="anchor">') == 1
+    assert "tpot the anchor of 2026-03-01 regressed" in words(page)
+    assert "tpot 4.670 ms +1.0 % pass" in words(page)
+
+
+def test_advice_and_prediction_are_said():
+    page = words(render(results(INCONCLUSIVE, record("t", verdict(launches=1, prediction=True)))))
+    assert "tpot: If it is what it seems, 12 launches would decide." in page
+    assert "-0.7 to +1.6 % (prediction)" in page
+    assert "1 / 5" in page
+
+
+@pytest.mark.parametrize("unknown", [None, NOISE | {"source": "unknown", "own_sd": None, "pooled_sd": None}])
+def test_unknown_noise_is_said_to_be_unknown(unknown):
+    text = words(render(results(record("t", verdict(interval=None, minimum_detectable=None, noise=unknown)))))
+    assert "+0.4 % - 5.0 % - 3 / 5 unknown" in text
+
+
+def test_a_record_of_an_older_version_is_shown():
+    old = json.loads(results(REGRESSED, IMPROVED, UNSTORED).to_json())
+    del old["gate"]
+    for test in old["tests"]:
+        for entry in test["verdicts"]:
+            for name in ("against", "launches", "advice", "noise", "prediction", "saved_at"):
+                del entry[name]
+            entry |= {"interval": None, "minimum_detectable": None, "alpha": None, "looks": None}
+    page = words(render(Results.model_validate(old)))
+    assert "4.000 ms 4.288 ms +7.2 % - 5.0 % - \u2013 unknown" in page
+    assert "How it was judged" not in page
+
+
+def test_one_launch_is_one_launch():
+    test = record("t", metrics={"tpot": metric("tpot", 0.004)})
+    assert "; 1 launch, 3 of 3" in words(render(results(test)))
+    assert 'aria-label="1 repeat in 1 launch from' in render(results(test))
+
+
+def test_a_metric_of_the_answers_needs_no_entry_among_the_metrics():
+    agreement = verdict("token_agreement", "regressed", -0.29, baseline=1.0, current=0.71, interval=None, noise=None)
+    text = words(render(results(record("t", agreement))))
+    assert "t regressed: token_agreement 100.0% in the baseline, 71.0% now: -29.0 %" in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts_are_text(name):
+    test = record(f"f.py::{name}", verdict("tpot", "inconclusive", advice=name, saved_at=name), worst="inconclusive")
+    page = render(results(test, gate=GATE, command=name, id=name))
+    assert not re.search(r"<(img|script|a href=.http)", page)
+
+
+def drawn(low, high, **fields):
+    record = VerdictRecord.model_validate(verdict(interval=[low, high], **fields))
+    return strip(MetricValue.model_validate(metric("tpot", 0.00402, 0.00401)), record)
+
+
+def ends(svg):
+    """Of the interval's bar and of the tolerance's band, in pixels; and how many arrows there are."""
+    bar = re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', svg)
+    band = re.search(r'class="band" x="([\d.]+)" y="2" width="([\d.]+)"', svg)
+    left, width = map(float, band.groups())
+    tips = re.findall(r'polyline class="interval" points="([^"]+)"', svg)
+    return tuple(map(float, bar.groups())), (left, left + width), [len(tip.split()) for tip in tips].count(3)
+
+
+def test_the_interval_lies_beside_the_band_as_the_verdict_says():
+    (low, high), (_, limit), arrows = ends(drawn(0.061, 0.084))
+    assert limit < low < high
+    assert arrows == 0
+    (_, high), (_, limit), _ = ends(drawn(-0.01, 0.03))
+    assert high < limit
+    (low, high), (_, limit), _ = ends(drawn(0.03, 0.07))
+    assert low < limit < high
+
+
+def test_an_interval_of_any_width_stays_on_the_axis_and_ends_in_arrows():
+    (low, high), (left, right), arrows = ends(drawn(-1.0, 1e300))
+    assert 0 < low < left < right < high < 240
+    assert right - left > 40
+    assert arrows == 2
+
+
+def test_a_bound_without_sense_to_a_reader_is_cut_off():
+    page = words(render(results(record("t", verdict(interval=[-0.9, 1e300])))))
+    assert "-90.0 to over +1,000,000 %" in page
+    assert "change -30.0 to +1,200 %" in strip(
+        MetricValue.model_validate(metric("tpot", 0.004)), VerdictRecord.model_validate(verdict(interval=[-0.3, 12]))
+    )
