@@ -17,7 +17,7 @@ SUITE = """
 import pytest
 from pytest_llmperf import Workload
 
-@pytest.mark.llmperf(tolerance={"ttft": "1000%", "tpot": "1000%", "tpj": "30%"})
+@pytest.mark.llmperf(tolerance={"ttft": "1000000%", "tpot": "1000000%", "tpj": "30%"})
 def test_decode(llmperf):
     run = llmperf.check(Workload(1, 120, batch=2))
     print("POWER", run.metrics.power.value)
@@ -141,7 +141,7 @@ def test_on_another_board_energy_is_advisory_and_says_so(bench):
     first = bench.baseline()["boards"]
     other = "GPU-99999999-0000-0000-0000-000000000000"
     bench.fake.scenario("h200", f"[board 0]\nuuid = {other}\ndynamic_w = 1000\n")
-    result = bench.run(*GATE, "-o", "llmperf_tolerance=1000%")
+    result = bench.run(*GATE, "-o", "llmperf_tolerance=1000000%")
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert tpj["verdict"] == "not-applicable"
     assert "advisory" in tpj["reason"]
@@ -158,7 +158,7 @@ def test_a_baseline_from_where_no_board_was_read_gates_no_energy(bench):
     bench.run(*SAVE).assert_outcomes(passed=1)
     (path,) = (bench.folder / "baselines").rglob("*.json")
     rewrite(path, lambda stored: stored.update(boards={}))
-    bench.run(*GATE, "-o", "llmperf_tolerance=1000%").assert_outcomes(passed=1)
+    bench.run(*GATE, "-o", "llmperf_tolerance=1000000%").assert_outcomes(passed=1)
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert (tpj["verdict"], tpj["reason"].split(" (")[0]) == (
         "not-applicable", "advisory: the baseline holds the energy of no board",
