@@ -64,7 +64,8 @@ def calls(suite):
 
 
 def verdicts(suite, test):
-    return {(v["metric"], v["against"]): v for v in suite.records()[test]["verdicts"]}
+    """Those for which launches were compared."""
+    return {(v["metric"], v["against"]): v for v in suite.records()[test]["verdicts"] if v["looks"] is not None}
 
 
 def launched(suite, test):
