@@ -25,7 +25,7 @@ def test_decode(llmperf):
 H200 = "sim:h200"
 #: The simulated board's launches are all alike; those of a fake one differ by a tenth where the machine is busy.
 SAVE, GATE = ("--llmperf-save", "--llmperf-launches=2"), ("--llmperf-launches=3",)
-SAVE_MORE, GATE_MORE = ("--llmperf-save", "--llmperf-launches=5"), ("--llmperf-launches=8",)
+SAVE_MORE, GATE_MORE = ("--llmperf-save", "--llmperf-launches=4"), ("--llmperf-launches=8",)
 #: Two requests in flight: 0.5 + 2/32 of the board's 520 W, above the 79 W of an idle one. It rests between requests.
 BUSY_W = 79 + 520 * (0.5 + 2 / 32)
 
