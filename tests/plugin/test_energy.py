@@ -17,14 +17,15 @@ SUITE = """
 import pytest
 from pytest_llmperf import Workload
 
-@pytest.mark.llmperf(tolerance={"ttft": "1000%", "tpot": "1000%", "tpj": "30%"})
+@pytest.mark.llmperf(tolerance={"ttft": "1000000%", "tpot": "1000000%", "tpj": "30%"})
 def test_decode(llmperf):
     run = llmperf.check(Workload(1, 120, batch=2))
     print("POWER", run.metrics.power.value)
 """
 H200 = "sim:h200"
-#: What says how much launches differ: as few as do.
+#: The simulated board's launches are all alike; those of a fake one differ by a tenth where the machine is busy.
 SAVE, GATE = ("--llmperf-save", "--llmperf-launches=2"), ("--llmperf-launches=3",)
+SAVE_MORE, GATE_MORE = ("--llmperf-save", "--llmperf-launches=4"), ("--llmperf-launches=8",)
 #: Two requests in flight: 0.5 + 2/32 of the board's 520 W, above the 79 W of an idle one. It rests between requests.
 BUSY_W = 79 + 520 * (0.5 + 2 / 32)
 
@@ -121,18 +122,18 @@ def test_the_samples_are_kept(bench):
 
 
 def test_a_baseline_keeps_energy_by_board_and_gates_on_that_one(bench):
-    bench.run(*SAVE).assert_outcomes(passed=1)
+    bench.run(*SAVE_MORE).assert_outcomes(passed=1)
     stored = bench.baseline()
     (uuid,) = stored["boards"]
     assert stored["boards"][uuid]["metrics"]["tpj"]["value"] > 0
     assert "tpj" not in stored["metrics"]
     assert "tpot" in stored["metrics"]
-    bench.run(*GATE).assert_outcomes(passed=1)
+    bench.run(*GATE_MORE).assert_outcomes(passed=1)
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert tpj["verdict"] in ("pass", "improved")
     # The same work at nearly twice the power.
     bench.fake.set(0, dynamic_w=1000)
-    bench.run(*GATE).assert_outcomes(failed=1)
+    bench.run(*GATE_MORE).assert_outcomes(failed=1)
     assert [v["metric"] for v in bench.record()["verdicts"] if v["verdict"] == "regressed"] == ["tpj"]
 
 
@@ -141,7 +142,7 @@ def test_on_another_board_energy_is_advisory_and_says_so(bench):
     first = bench.baseline()["boards"]
     other = "GPU-99999999-0000-0000-0000-000000000000"
     bench.fake.scenario("h200", f"[board 0]\nuuid = {other}\ndynamic_w = 1000\n")
-    result = bench.run(*GATE, "-o", "llmperf_tolerance=1000%")
+    result = bench.run(*GATE, "-o", "llmperf_tolerance=1000000%")
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert tpj["verdict"] == "not-applicable"
     assert "advisory" in tpj["reason"]
@@ -158,7 +159,7 @@ def test_a_baseline_from_where_no_board_was_read_gates_no_energy(bench):
     bench.run(*SAVE).assert_outcomes(passed=1)
     (path,) = (bench.folder / "baselines").rglob("*.json")
     rewrite(path, lambda stored: stored.update(boards={}))
-    bench.run(*GATE, "-o", "llmperf_tolerance=1000%").assert_outcomes(passed=1)
+    bench.run(*GATE, "-o", "llmperf_tolerance=1000000%").assert_outcomes(passed=1)
     (tpj,) = [v for v in bench.record()["verdicts"] if v["metric"] == "tpj"]
     assert (tpj["verdict"], tpj["reason"].split(" (")[0]) == (
         "not-applicable", "advisory: the baseline holds the energy of no board",
