@@ -173,7 +173,9 @@ def _decided(
         )
     bounds = sorted((sign * decision.lower, sign * decision.upper))
     low, high = _ratio(bounds[0]), _ratio(bounds[1])
-    told = below_noise(noise, rules, baseline=len(before), tolerance=tolerance)
+    told = None
+    if decision.verdict != "regressed":  # that one stands, however noisy what regressed has become
+        told = below_noise(noise, rules, baseline=len(before), tolerance=tolerance)
     if told is None and decision.verdict == "inconclusive":
         told = advice(decision, noise, rules, baseline=len(before), current=len(after), tolerance=tolerance)
     return Comparison(

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
-__all__ = ["FLOOR", "Noise", "NoisePool", "Series"]
+__all__ = ["FLOOR", "Noise", "NoisePool", "Series", "squares"]
 
 #: Standard deviations below this are not told from it: a hundred thousandth is below what any clock or sensor resolves.
 FLOOR = 1e-5
@@ -98,8 +98,7 @@ class Noise:
         own_df = sum(len(group) - 1 for group in groups if group)
         own = None
         if own_df > 0:
-            squares = sum((x - statistics.fmean(group)) ** 2 for group in groups if group for x in group)
-            own = max(FLOOR, math.sqrt(squares / own_df))
+            own = max(FLOOR, math.sqrt(math.fsum(squares(group) for group in groups if group) / own_df))
         if pooled_sd is None or pooled_df < _LEAST:
             return cls(own or 0.0, own_df, own, own_df, pooled_sd, pooled_df, tests, "own" if own else "unknown")
         if own is None:
@@ -146,11 +145,11 @@ def _fit(series: Sequence[Series], correlation: float) -> tuple[float | None, fl
     dfs = [len(one.logs) - 1 for one in series]
     # The logarithm of a sample variance is that of the true one, plus this bias, plus noise of known variance.
     logs = [
-        2 * math.log(max(FLOOR, statistics.stdev(one.logs))) - _digamma(df / 2) + math.log(df / 2)
+        2 * math.log(max(FLOOR, math.sqrt(squares(one.logs) / df))) - _digamma(df / 2) + math.log(df / 2)
         for one, df in zip(series, dfs, strict=True)
     ]
     mean = statistics.fmean(logs)
-    between = statistics.variance(logs) - statistics.fmean(_trigamma(df / 2) for df in dfs)
+    between = squares(logs) / (len(logs) - 1) - statistics.fmean(_trigamma(df / 2) for df in dfs)
     alike = 2 * _trigamma_inverse(between) if between > 0 else math.inf
     variance = math.exp(mean if alike == math.inf else mean + _digamma(alike / 2) - math.log(alike / 2))
     # The test itself, left out here, shares the starts too: what the others know beyond it.
@@ -158,6 +157,12 @@ def _fit(series: Sequence[Series], correlation: float) -> tuple[float | None, fl
     total = sum(dfs) * count / len(series)
     worth = total / (1 + (count - 1) * correlation) - total / count
     return max(FLOOR, math.sqrt(variance)), max(0.0, min(alike, worth, _MANY))
+
+
+def squares(values: Sequence[float]) -> float:
+    """The sum of the squared deviations from the mean; many times faster than the exact fractions of `statistics`."""
+    mean = math.fsum(values) / len(values)
+    return math.fsum((x - mean) ** 2 for x in values)
 
 
 def _mean_squared_correlation(series: Sequence[Series]) -> float:
@@ -180,8 +185,8 @@ def _mean_squared_correlation(series: Sequence[Series]) -> float:
 
 def _direction(values: Sequence[float]) -> tuple[float, ...]:
     """The deviations from their mean, of length 1; of values that are all the same 0."""
-    mean = statistics.fmean(values)
-    length = math.sqrt(sum((x - mean) ** 2 for x in values))
+    mean = math.fsum(values) / len(values)
+    length = math.sqrt(squares(values))
     return tuple((x - mean) / length if length > FLOOR else 0.0 for x in values)
 
 

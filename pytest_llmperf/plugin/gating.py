@@ -46,6 +46,7 @@ class Judge:
         self._recorder = recorder
         self._tests: Sequence[tuple[str, Mapping[str, float]]] = ()
         self._pools: dict[tuple[Identity, str | None, str], NoisePool] = {}
+        self._groups: dict[Identity, list[Baseline]] = {}
 
     def expect(self, tests: Sequence[tuple[str, Mapping[str, float]]]) -> None:
         """Take note of the tests among which the session's error is shared.
@@ -96,7 +97,7 @@ class Judge:
         path, baseline, differing = self._shelf.find(identity, measurement.test)
         gated = self.gated(state, measurement)
         stored = {} if baseline is None else baseline.summaries(measurement.boards)
-        anchored = {} if baseline is None or differing else baseline.anchor_summaries(measurement.boards)
+        anchored = {} if baseline is None or differing else _anchored(baseline, measurement)
         others = None if baseline is None else baseline.of_other_boards(measurement.boards)
         absent = f"none is stored in {path}" if baseline is None else f"{path} does not hold this metric"
         incomparable = f"{path} was measured on something else: {'; '.join(differing)}" if differing else None
@@ -118,7 +119,7 @@ class Judge:
 
         def against(which: str, name: str, tolerance: float, before: Summary | None, current: Summary) -> Comparison:
             key = (measurement.test, name, which)
-            if key not in state.decided:
+            if key not in state.decided or current.value is None:  # what a later launch could not measure is no pass
                 found = compare(
                     name,
                     before,
@@ -194,7 +195,9 @@ class Judge:
         key = (group, boards if metric in REGISTRY and REGISTRY[metric].bound_to_board else None, metric)
         if key not in self._pools:
             series = []
-            for one in baselines.of_group(self._options.baselines, identity):
+            if group not in self._groups:
+                self._groups[group] = baselines.of_group(self._options.baselines, identity)
+            for one in self._groups[group]:
                 summary = one.summaries(boards).get(metric)
                 values = [] if summary is None else [v for launch in summary.launches for v in launch]
                 if summary is not None and values and min(values) > 0 and all(summary.launches):
@@ -243,6 +246,14 @@ def _gated(baseline: Baseline, known: Collection[str], tolerances: Mapping[str, 
     if 1 in (baseline.workload.get("input_len"), baseline.workload.get("output_len")):
         return set(tolerances)  # has one phase only, and is no measurement of both
     return {*tolerances, "prefill_jpt", "decode_jpt"}
+
+
+def _anchored(baseline: Baseline, measurement: Measurement) -> dict[str, Summary]:
+    """What the anchor holds that a measurement can be compared with."""
+    found = baseline.anchor_summaries(measurement.boards)
+    if baseline.anchor is not None and baseline.anchor.workload.get("slo") != dict(measurement.workload.slo):
+        found.pop("goodput", None)  # counted against other limits
+    return found
 
 
 def _stopped(verdicts: list[Comparison]) -> list[Comparison]:
