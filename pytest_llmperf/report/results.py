@@ -455,7 +455,7 @@ class GateRecord(_Model):
 
     gated: int = Field(description="comparisons that were to be made, counted at collection")
     family_alpha: Number = Field(
-        description="chance that anything is called regressed in a run all of whose metrics are just at their tolerances"
+        description="chance of any regressed in a run all of whose metrics are just at their tolerances, at most"
     )
     pass_alpha: Number = Field(description="chance that a comparison beyond its tolerance passes")
     power: Number = Field(description="with which the minimum detectable changes are detected")
