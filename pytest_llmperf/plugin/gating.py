@@ -177,7 +177,7 @@ class Judge:
         _, baseline, differing = self._shelf.find(self._shelf.identity(measurement), measurement.test)
         if baseline is None or differing:
             return []
-        gated = measurement.gated(state.tolerances, state.tolerance_for_all)
+        gated = self.gated(state, measurement)
         pairs = [
             (name, before.value, now.value)
             for name, before in baseline.summaries(measurement.boards).items()
