@@ -8,7 +8,7 @@ from pytest_llmperf.__main__ import main
 from pytest_llmperf.explanation.derivation import chosen, derive
 from pytest_llmperf.report.results import json_schema
 
-from .records import document, record, results, run, verdict
+from .records import RULES, document, record, results, run, verdict
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_the_command_prints_the_numbers_and_the_explanation(report, capsys):
     assert "baseline, 3 launches: 4.695 ms, 4.700 ms, 4.705 ms" in out
     assert "now, 2 launches: 5.024 ms, 5.034 ms" in out
     assert "noise between launches 0.12% with 3 degrees of freedom, of this test alone" in text
-    assert "error rate of this comparison 0.025, 2 looks made" in text
+    assert f"error rate of this comparison {RULES.alpha:.2g}, 2 looks made" in text
     assert "with it the SM clock was 9.1 % lower" in " ".join(out.split())
     assert "DIFFERS" not in out
     assert all(len(line) <= 80 for line in out.splitlines())

@@ -73,10 +73,27 @@ def test_a_client_that_sends_late_is_no_engine_that_is_slow():
 def test_tokens_that_reach_the_client_late_are_not_the_engines_decode():
     found = explain(record(SLOWER, {"client_overhead": 5e-3}))
     assert found.parts == ()
-    assert found.sentences[0] == (
+    assert found.sentences[:2] == (
         "Decode is 7.0 % slower (TPOT from 4.700 ms to 5.029 ms) as the client saw it, and as in the baseline by the "
-        "engine's own account; with it the client's overhead was higher (5.000 ms, 50.00 µs in the baseline)."
+        "engine's own account.",
+        "Also with it: client's overhead higher (5.000 ms, 50.00 µs in the baseline).",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "words"),
+    [
+        ("send_delay", 300e-6, "delay of sending"),
+        ("client_overhead", 300e-6, "client's overhead"),
+        ("repeat_spread", 0.08, "spread between repeats"),
+    ],
+)
+def test_small_parts_and_repeats_that_differ_more_do_not_lead(name, now, words):
+    first, second, *_ = told({"e2e_latency": 1.07}, {**DECODE, name: now})
+    assert first == "Decode is 7.0 % slower (from 1.200 s to 1.284 s a request)."
+    assert second.startswith(f"Also with it: {words} higher")
+    clocked = told({"e2e_latency": 1.07}, {**DECODE, name: now, "memory_clock": 2.6e9})
+    assert "; with it the memory clock was 18.8 % lower" in clocked[0]
 
 
 def test_a_prefill_alone():

@@ -68,7 +68,7 @@ class TestValues:
             "tpot", times(1), times(1.02, FIVE[:3]), better="lower", tolerance=0.05, rules=rules, against="anchor"
         )
         assert (result.metric, result.tolerance, result.reason, result.against) == ("tpot", 0.05, None, "anchor")
-        assert (result.looks, result.launches, result.alpha) == (3, 3, pytest.approx(0.05 / 6))
+        assert (result.looks, result.launches, result.alpha) == (3, 3, pytest.approx(rules.family_alpha / 6))
         assert (result.noise.source, result.noise.df, result.prediction) == ("own", 6, False)
         assert result.minimum_detectable > 0.05
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
@@ -14,7 +15,8 @@ from pytest_llmperf.gate.decision import quantile, standard_error
 
 from .launches import known, sequence
 
-ONE_LOOK = Rules()
+#: Of both errors 5 %, so that an interval is symmetric.
+ONE_LOOK = Rules(family_alpha=0.05, pass_alpha=0.05)
 
 
 class TestQuantile:
@@ -49,7 +51,13 @@ class TestInterval:
     def test_it_is_the_two_sample_interval_of_textbooks(self):
         noise = Noise.judged([self.BEFORE, self.AFTER])
         found = decide(
-            self.BEFORE, self.AFTER, better="lower", tolerance=0.01, noise=noise, rules=Rules(looks=(2,)), look=0
+            self.BEFORE,
+            self.AFTER,
+            better="lower",
+            tolerance=0.01,
+            noise=noise,
+            rules=replace(ONE_LOOK, looks=(2,)),
+            look=0,
         )
         expected = stats.ttest_ind(self.AFTER, self.BEFORE).confidence_interval(0.90)  # 5 % to either side
         assert (found.lower, found.upper) == pytest.approx((expected.low, expected.high))
@@ -69,8 +77,9 @@ class TestInterval:
             (0.0,) * 5, (0.0,) * 8, better="lower", tolerance=0.5, noise=known(0.1, 40), rules=rules, look=look
         )
         error = 0.1 * math.sqrt(1 / 5 + 1 / 8)
-        assert found.upper == pytest.approx(stats.t.isf(0.05 * 0.5 / 6, 40) * error)
-        assert found.lower == pytest.approx(-stats.t.isf(0.005 * 0.7, 40) * error)
+        assert found.upper == pytest.approx(stats.t.isf(rules.passing_alpha(look), 40) * error)
+        assert found.lower == pytest.approx(-stats.t.isf(rules.regressed_alpha(look), 40) * error)
+        assert -found.lower != pytest.approx(found.upper)
 
     def test_at_the_first_of_several_looks_the_lower_bound_is_only_shown(self):
         found = decide(
@@ -116,7 +125,7 @@ class TestVerdict:
 
     def test_of_an_improvement_the_run_is_allowed_as_many_errors_as_of_a_regression(self):
         change = -math.log1p(0.05) - 1.01 * self.HALF
-        assert at(change, rules=Rules(gated=50)).verdict == "pass"
+        assert at(change, rules=replace(ONE_LOOK, gated=50)).verdict == "pass"
 
     def test_without_any_tolerance_only_what_is_shown_to_be_better_passes(self):
         assert at(0.0, 0.0).verdict == "inconclusive"
@@ -214,9 +223,11 @@ class TestErrorsOfAllLooks:
     """Simulated tests that go on until they are decided; seeded, so that a share is the same in every run."""
 
     TESTS = 1200
-    #: Three standard errors of a share of 5 % of these.
-    SLACK = 3 * math.sqrt(0.05 * 0.95 / TESTS)
     EVERY, SPOILT = Rules.of_run(1, 8), Unshared(1, Rules.of_run(1, 8).looks)
+
+    def most(self, error):
+        """The largest share that chance makes of an error: three standard errors more."""
+        return error + 3 * math.sqrt(error * (1 - error) / self.TESTS)
 
     def share(self, rules, verdicts, change, tolerance=0.03, **options):
         found = [
@@ -226,21 +237,23 @@ class TestErrorsOfAllLooks:
 
     @pytest.mark.parametrize("pooled_df", [None, 12])
     def test_exactly_at_the_tolerance_hardly_any_passes(self, pooled_df):
-        assert self.share(self.EVERY, GOOD, 0.03, pooled_df=pooled_df) < 0.05 + self.SLACK
+        assert self.share(self.EVERY, GOOD, 0.03, pooled_df=pooled_df) < self.most(self.EVERY.pass_alpha)
 
     @pytest.mark.parametrize("pooled_df", [None, 12])
     def test_exactly_at_the_tolerance_hardly_any_is_called_regressed(self, pooled_df):
-        assert self.share(self.EVERY, ["regressed"], 0.03, pooled_df=pooled_df) < 0.05 + self.SLACK
+        found = self.share(self.EVERY, ["regressed"], 0.03, pooled_df=pooled_df)
+        assert found < self.most(self.EVERY.family_alpha)
 
     def test_unchanged_hardly_any_is_called_regressed_even_without_a_tolerance(self):
-        assert self.share(self.EVERY, ["regressed"], 0.0, tolerance=0.0) < 0.05 + self.SLACK
+        assert self.share(self.EVERY, ["regressed"], 0.0, tolerance=0.0) < self.most(self.EVERY.family_alpha)
 
     def test_among_many_comparisons_each_has_its_part_of_the_error(self):
-        assert self.share(Rules.of_run(20, 8), ["regressed"], 0.03) < 0.0025 + 3 * math.sqrt(0.0025 / self.TESTS)
+        rules = Rules.of_run(20, 8)
+        assert self.share(rules, ["regressed"], 0.03) < self.most(rules.family_alpha / 20)
 
     def test_a_gate_that_forgets_to_share_would_be_found_out(self):
-        assert self.share(self.SPOILT, GOOD, 0.03, pooled_df=12) > 0.05 + self.SLACK
-        assert self.share(self.SPOILT, ["regressed"], 0.03, pooled_df=12) > 0.05 + self.SLACK
+        for verdicts, error in ((GOOD, self.SPOILT.pass_alpha), (["regressed"], self.SPOILT.family_alpha)):
+            assert self.share(self.SPOILT, verdicts, 0.03, pooled_df=12) > self.most(error)
 
     def test_what_is_clear_is_called_and_a_clear_pass_takes_one_launch(self):
         clear = [sequence(self.EVERY, 0.0, tolerance=0.3, sd=0.03, seed=seed, pooled_df=30) for seed in range(200)]

@@ -1,6 +1,7 @@
 """Why the launch is the replicate: requests of one launch agree with each other, whatever the next launch does."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,9 +56,10 @@ def test_so_does_a_bootstrap_over_them(ratio, expected):
 
 @pytest.mark.parametrize("ratio", [ratio for ratio, _ in RATIOS])
 def test_this_gate_keeps_its_level_on_the_same_samples(ratio):
-    """With a tolerance of 0 an unchanged engine is exactly at it, where both errors are largest."""
+    """With a tolerance of 0 an unchanged engine is exactly at it, where both errors are largest: 5 % here, as above."""
     baseline, run = (np.log(np.median(values, axis=-1)).tolist() for values in samples(ratio, 1000))
-    rules, pool = Rules.of_run(1, LAUNCHES), NoisePool()
+    rules = replace(Rules.of_run(1, LAUNCHES), family_alpha=NOMINAL, pass_alpha=NOMINAL)
+    pool = NoisePool()
     verdicts = [
         fates(Trial("test", "lower", 0.0, before, after), pool, rules)[0].verdict
         for before, after in zip(baseline, run, strict=True)

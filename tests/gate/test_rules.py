@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_llmperf.gate import Rules
-from pytest_llmperf.gate.rules import FAMILY_ALPHA, PASS_ALPHA
+from pytest_llmperf.gate.rules import _LAST_REGRESSED, FAMILY_ALPHA, PASS_ALPHA
 
 many_launches = pytest.mark.parametrize("launches", range(1, 51))
 many_comparisons = pytest.mark.parametrize("gated", [1, 2, 7, 1000])
@@ -89,8 +89,11 @@ class TestBudgets:
     def test_a_clear_pass_is_looked_for_first_and_a_regression_last(self):
         rules = Rules.of_run(1, 8)
         assert rules.passing_alpha(0) == pytest.approx(PASS_ALPHA / 2)
-        assert rules.regressed_alpha(6) == pytest.approx(0.7 * FAMILY_ALPHA)
-        assert rules.regressed_alpha(3) == pytest.approx(0.3 * FAMILY_ALPHA / 5)
+        assert rules.regressed_alpha(6) == pytest.approx(_LAST_REGRESSED * FAMILY_ALPHA)
+        assert [rules.regressed_alpha(look) for look in range(1, 6)] == pytest.approx(
+            [(1 - _LAST_REGRESSED) * FAMILY_ALPHA / 5] * 5
+        )
+        assert rules.regressed_alpha(6) > sum(map(rules.regressed_alpha, range(6)))
 
     def test_a_run_that_compares_nothing_divides_by_one(self):
         assert Rules.of_run(0, 8).alpha == FAMILY_ALPHA

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from pytest_llmperf.gate.rules import FAMILY_ALPHA, PASS_ALPHA, POWER
 from pytest_llmperf.report.write import read_journals
 
 from .servers import FakeServer
@@ -216,11 +217,11 @@ class TestRecord:
         found = gate(suite)
         assert found["gated"] == compared(suite) == 12
         assert (found["looks"], found["launches"]) == ([1, 2, 3, 4, 5, 6, 8], 8)
-        assert (found["family_alpha"], found["pass_alpha"], found["power"]) == (0.05, 0.05, 0.8)
+        assert (found["family_alpha"], found["pass_alpha"], found["power"]) == (FAMILY_ALPHA, PASS_ALPHA, POWER)
         verdict = verdicts(suite, "test_narrow")["tpot", "baseline"]
         low, high = verdict["interval"]
         assert low < verdict["change"] < high < 0.08 < verdict["minimum_detectable"]
-        assert verdict["alpha"] == pytest.approx(0.05 / 12)
+        assert verdict["alpha"] == pytest.approx(FAMILY_ALPHA / 12)
         assert 0.01 < verdict["noise"]["sd"] < 0.06
         assert len(verdict["baseline_launches"]) == 5
 
@@ -385,7 +386,7 @@ class TestWorkers:
         assert all(ended <= begun for (_, ended, _), (begun, _, _) in pairwise(spans))
         # Each worker has collected every test, and knows of every comparison.
         assert gate(suite)["gated"] == compared(suite) == 16
-        assert {v["alpha"] for record in records.values() for v in record["verdicts"] if v["looks"]} == {0.05 / 16}
+        assert {v["alpha"] for record in records.values() for v in record["verdicts"] if v["looks"]} == {FAMILY_ALPHA / 16}
         assert not list((suite.folder / "report").glob("journal*"))
 
     def test_the_clock_is_locked_and_reset_once_for_all_launches(self, pytester, fake_nvml, monkeypatch, tmp_path):
