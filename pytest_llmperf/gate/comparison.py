@@ -38,7 +38,7 @@ class Comparison:
             unknown.
         minimum_detectable: The smallest relative worsening that the last look would have called ``regressed`` with the
             rules' power; ``None`` when the noise is unknown.
-        alpha: The error of calling this comparison ``regressed``, over all looks.
+        alpha: The error of calling this comparison ``regressed`` when nothing changed, over all looks.
         looks: How many looks were made.
         against: ``"baseline"``, or ``"anchor"``.
         launches: On how many launches of the run the verdict stands.
@@ -144,10 +144,15 @@ def again(verdict: Mapping[str, Any], rules: Mapping[str, Any], metric: Mapping[
         tuple(tuple(launch) for launch in metric["launches"][: verdict["launches"]]),
         metric["better"],
         verdict["tolerance"],
-        Rules(rules["gated"], tuple(rules["looks"]), rules["family_alpha"], rules["pass_alpha"], rules["power"]),
+        _rules(rules),
         noise,
         verdict["against"],
     )
+
+
+def _rules(recorded: Mapping[str, Any]) -> Rules:
+    names = ("family_alpha", "limit_alpha", "pass_alpha", "power")
+    return Rules(recorded["gated"], tuple(recorded["looks"]), **{name: recorded[name] for name in names})
 
 
 def _decided(

@@ -4,10 +4,10 @@ With b and c the logarithms of the launch medians, signed so that more is worse,
 
     d = mean(c) - mean(b),   se = s sqrt(1/n_c + 1/n_b),   limit = log(1 + tolerance)
 
-where s is the noise between launches. ``regressed``: the lower bound of d passes the limit. ``pass``: the upper bound
-lies below it; that nothing became worse is shown, not assumed. ``improved``: a pass whose upper bound, at the error of
-an improvement, lies below -limit. Else ``inconclusive``. With one launch now the interval is the prediction interval of
-a single launch.
+where s is the noise between launches. ``regressed``: the lower bound of d passes the limit, and 0 at the smaller error
+that is allowed when nothing changed. ``pass``: the upper bound lies below the limit; that nothing became worse is
+shown, not assumed. ``improved``: a pass whose upper bound, at the error of an improvement, lies below -limit, and below
+0 at the smaller one. Else ``inconclusive``. With one launch now the interval is the prediction interval of a launch.
 """
 
 from __future__ import annotations
@@ -94,14 +94,15 @@ def decide(
     if noise.df <= 0:
         return Decision("inconclusive", worse, -math.inf, math.inf, look)
     error = standard_error(noise.sd, len(current), len(baseline))
-    passing, regressed = rules.passing_alpha(look), rules.regressed_alpha(look)
+    passing, (unchanged, at_limit) = rules.passing_alpha(look), rules.regressed_alphas(look)
     upper = worse + quantile(passing, noise.df) * error
-    lower = worse - quantile(regressed or passing, noise.df) * error
-    if regressed and lower > limit:
+    lower = worse - quantile(at_limit or passing, noise.df) * error
+    if at_limit and lower > limit and worse > quantile(unchanged, noise.df) * error:
         verdict = "regressed"
     elif upper < limit:
-        better_by = worse + quantile(rules.improved_alpha(look), noise.df) * error
-        verdict = "improved" if better_by < -limit else "pass"
+        unchanged, at_limit = rules.improved_alphas(look)
+        far_better = -worse > max(limit + quantile(at_limit, noise.df) * error, quantile(unchanged, noise.df) * error)
+        verdict = "improved" if far_better else "pass"
     else:
         verdict = "inconclusive"
     return Decision(verdict, worse, lower, upper, look)

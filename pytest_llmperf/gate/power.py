@@ -29,17 +29,17 @@ def minimum_detectable(noise: Noise, rules: Rules, *, baseline: int, tolerance: 
     """
     if noise.df <= 0:
         return None
-    seen = math.log1p(tolerance) + _reach(noise, rules, rules.launches, baseline)
+    df = _df(noise, rules.launches, baseline)
+    error = standard_error(noise.sd, rules.launches, baseline)
+    seen = _called(rules, len(rules.looks) - 1, df, error, math.log1p(tolerance))
+    seen += quantile(1 - rules.power, df) * error
     return math.expm1(seen) if seen < 50 else None
 
 
-def _reach(noise: Noise, rules: Rules, launches: int, baseline: int) -> float:
-    """How far beyond the tolerance a change has to be, on the log scale."""
-    df = _df(noise, launches, baseline)
-    last = len(rules.looks) - 1
-    return (quantile(rules.regressed_alpha(last), df) + quantile(1 - rules.power, df)) * standard_error(
-        noise.sd, launches, baseline
-    )
+def _called(rules: Rules, look: int, df: float, error: float, limit: float) -> float:
+    """From which estimate on, on the log scale, a look calls a change ``regressed``."""
+    unchanged, at_limit = rules.regressed_alphas(look)
+    return max(limit + quantile(at_limit, df) * error, quantile(unchanged, df) * error)
 
 
 def _df(noise: Noise, launches: int, baseline: int) -> float:
@@ -104,9 +104,12 @@ def _launches(worse: float, limit: float, noise: Noise, rules: Rules, baseline: 
     for launches in range(1, _MOST + 1):
         plan = Rules.of_run(rules.gated, max(launches, rules.launches))
         last = len(plan.looks) - 1
-        alpha = plan.regressed_alpha(last) if regressing else plan.passing_alpha(last)
-        margin = quantile(alpha, _df(noise, launches, baseline)) * standard_error(noise.sd, launches, baseline)
-        if abs(worse - limit) > margin:
+        df, error = _df(noise, launches, baseline), standard_error(noise.sd, launches, baseline)
+        if regressing:
+            decides = worse > _called(plan, last, df, error, limit)
+        else:
+            decides = worse + quantile(plan.passing_alpha(last), df) * error < limit
+        if decides:
             return launches
     return None
 

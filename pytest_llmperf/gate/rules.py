@@ -1,18 +1,16 @@
 """How wrong the gate may be, and how that is spread over comparisons and looks.
 
-Three errors are held, each by the union bound, which needs no assumption on how looks and metrics depend on each other:
+The errors are held by the union bound, which needs no assumption on how looks and metrics depend on each other:
 
-- calling something ``regressed`` although no metric of the whole run is worse than its tolerance: at most
+- calling anything ``regressed`` in a run in which nothing changed, whatever the tolerances and the noise: at most
   :attr:`Rules.family_alpha` a run. Each of the run's comparisons gets an equal part (Bonferroni), so that every test
   can fail as soon as it is decided;
+- calling anything ``regressed`` in the hardest case, a run in which every metric became worse by exactly its tolerance:
+  at most :attr:`Rules.limit_alpha` a run, shared likewise. The other answer there is ``inconclusive``; a smaller error
+  would miss more of what is well beyond the tolerance;
 - calling a metric ``pass`` although it is worse than its tolerance: at most :attr:`Rules.pass_alpha` a metric. That all
   metrics pass is an intersection of claims, and needs no correction for their number;
-- calling something ``improved`` although nothing is better by its margin: as the first.
-
-These errors are largest for a change exactly as large as the tolerance, and the first is set for that: where every
-metric of a run is just at its tolerance, and the other answer would be ``inconclusive``, a fifth of such runs may be
-called regressed. An unchanged engine is far from there and practically never called so (the figures are in
-`benchmarks/gate/`); a smaller error would buy nothing for it, and miss more of what is well beyond the tolerance.
+- calling something ``improved`` although nothing is better, or not by its margin: as the first two.
 
 A gate looks after 1, 2, 3, 4, 5, 6 and 8 launches and stops at the first look that decides. A pass may cost half of its
 error at the first look, so that a clear one costs one launch. A regression may not be called there at all while further
@@ -23,10 +21,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAMILY_ALPHA", "LOOKS", "PASS_ALPHA", "POWER", "Rules"]
+__all__ = ["FAMILY_ALPHA", "LIMIT_ALPHA", "LOOKS", "PASS_ALPHA", "POWER", "Rules"]
 
-#: Chance of any ``regressed`` in a run all of whose metrics are exactly at their tolerances, at most.
-FAMILY_ALPHA = 0.2
+#: Chance of any ``regressed`` in a run in which nothing changed, at most.
+FAMILY_ALPHA = 0.01
+#: Chance of any ``regressed`` in a run all of whose metrics became worse by exactly their tolerances, at most.
+LIMIT_ALPHA = 0.2
 #: Chance of a ``pass`` of a metric that is exactly at its tolerance, at most.
 PASS_ALPHA = 0.05
 #: With this probability the smallest detectable change is called.
@@ -47,6 +47,7 @@ class Rules:
         gated: How many comparisons the run makes, counted when its tests were collected.
         looks: After how many launches the gate looks, ascending; the last is the most that a test may take.
         family_alpha: See the module.
+        limit_alpha: See the module.
         pass_alpha: See the module.
         power: For the smallest detectable change.
     """
@@ -54,6 +55,7 @@ class Rules:
     gated: int = 1
     looks: tuple[int, ...] = (1,)
     family_alpha: float = FAMILY_ALPHA
+    limit_alpha: float = LIMIT_ALPHA
     pass_alpha: float = PASS_ALPHA
     power: float = POWER
 
@@ -73,31 +75,39 @@ class Rules:
 
     @property
     def alpha(self) -> float:
-        """The error of calling one comparison ``regressed`` (or ``improved``), over all looks."""
+        """The error of calling one comparison ``regressed`` (or ``improved``) when nothing changed, over all looks."""
         return self.family_alpha / self.gated
 
     def seen(self, launches: int) -> int:
         """How many of so many launches the gate has looked at: it may be between two looks, or past the last."""
         return max(look for look in self.looks if look <= launches)
 
-    def regressed_alpha(self, look: int) -> float:
-        """The part of :attr:`alpha` that a regression may use at a look; 0 when none may be called there."""
-        last = len(self.looks) - 1
-        if last == 0:
-            return self.alpha
-        if look == 0:
-            return 0.0
-        if last == 1:
-            return self.alpha
-        return self.alpha * (_LAST_REGRESSED if look == last else (1 - _LAST_REGRESSED) / (last - 1))
+    def regressed_alphas(self, look: int) -> tuple[float, float]:
+        """What a regression may use at a look of the error against no change and of that against the tolerance.
+
+        Both are 0 where none may be called.
+        """
+        share = self._late(look)
+        return self.family_alpha / self.gated * share, self.limit_alpha / self.gated * share
 
     def passing_alpha(self, look: int) -> float:
         """The part of :attr:`pass_alpha` that a pass may use at a look."""
         return self.pass_alpha * self._early(look)
 
-    def improved_alpha(self, look: int) -> float:
-        """The part of :attr:`alpha` that an improvement may use at a look: it is found when a pass is."""
-        return self.alpha * self._early(look)
+    def improved_alphas(self, look: int) -> tuple[float, float]:
+        """What an improvement may use at a look, of the same two errors: it is found when a pass is."""
+        share = self._early(look)
+        return self.family_alpha / self.gated * share, self.limit_alpha / self.gated * share
+
+    def _late(self, look: int) -> float:
+        last = len(self.looks) - 1
+        if last == 0:
+            return 1.0
+        if look == 0:
+            return 0.0
+        if last == 1:
+            return 1.0
+        return _LAST_REGRESSED if look == last else (1 - _LAST_REGRESSED) / (last - 1)
 
     def _early(self, look: int) -> float:
         further = len(self.looks) - 1

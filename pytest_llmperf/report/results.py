@@ -213,7 +213,9 @@ class VerdictRecord(_Model):
         description="the smallest relative worsening that would have been called regressed with 80 % probability"
     )
     baseline_launches: list[list[Number]]
-    alpha: Number | None = Field(description="error rate of this comparison")
+    alpha: Number | None = Field(
+        description="chance of calling this comparison regressed when nothing changed, at most"
+    )
     looks: int | None = Field(description="how many times the launches were looked at")
     reason: str | None
     against: Literal["baseline", "anchor"] = "baseline"
@@ -454,8 +456,10 @@ class GateRecord(_Model):
     """How a run was judged."""
 
     gated: int = Field(description="comparisons that were to be made, counted at collection")
-    family_alpha: Number = Field(
-        description="chance of any regressed in a run all of whose metrics are just at their tolerances, at most"
+    family_alpha: Number = Field(description="chance of any regressed in a run in which nothing changed, at most")
+    limit_alpha: Number = Field(
+        default=0.2,
+        description="chance of any regressed in a run all of whose metrics are just at their tolerances, at most",
     )
     pass_alpha: Number = Field(description="chance that a comparison beyond its tolerance passes")
     power: Number = Field(description="with which the minimum detectable changes are detected")

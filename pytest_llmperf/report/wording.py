@@ -152,8 +152,8 @@ def judged(results: Results) -> str | None:
         return None
     text = plural(gate.gated, "comparison")
     if gate.family_alpha > 0:
-        alpha = gate.family_alpha / max(1, gate.gated)
-        text += f"; a change of just the tolerance is called regressed in at most {alpha:.2%} of the cases"
+        runs = math.floor(1 / gate.family_alpha + 1e-9)
+        text += f"; an unchanged engine is called regressed in at most 1 run of {runs}"
     if used := launches_used(results):
         text += f"; launches used {used:.1f} on average, of {gate.launches} at most"
     return text

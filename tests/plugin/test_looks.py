@@ -386,7 +386,9 @@ class TestWorkers:
         assert all(ended <= begun for (_, ended, _), (begun, _, _) in pairwise(spans))
         # Each worker has collected every test, and knows of every comparison.
         assert gate(suite)["gated"] == compared(suite) == 16
-        assert {v["alpha"] for record in records.values() for v in record["verdicts"] if v["looks"]} == {FAMILY_ALPHA / 16}
+        assert {v["alpha"] for record in records.values() for v in record["verdicts"] if v["looks"]} == {
+            FAMILY_ALPHA / 16
+        }
         assert not list((suite.folder / "report").glob("journal*"))
 
     def test_the_clock_is_locked_and_reset_once_for_all_launches(self, pytester, fake_nvml, monkeypatch, tmp_path):
