@@ -146,17 +146,18 @@ def bounds(scenario: Scenario) -> str:
     # Tests whose noise differs have each its own bound: the mean over them.
     sds = sd * np.exp(scenario.spread * norm.ppf((np.arange(_STEPS) + 0.5) / _STEPS))
     rules = Rules.of_run(TESTS * METRICS, LAUNCHES)
+    alpha = rules.limit_alpha / rules.gated
 
     def mean(bound: Callable[[float], float]) -> str:
         return f"{np.mean([bound(one) for one in sds]):.1%}"
 
-    known = mean(lambda sd: power(0.05, sd, rules.alpha))
-    of_t = mean(lambda sd: power(0.05, sd, rules.alpha, df=BASELINE + LAUNCHES - 2))
+    known = mean(lambda sd: power(0.05, sd, alpha))
+    of_t = mean(lambda sd: power(0.05, sd, alpha, df=BASELINE + LAUNCHES - 2))
     once = mean(lambda sd: passing(sd, rules.pass_alpha))
     once_t = mean(lambda sd: passing(sd, rules.pass_alpha, df=BASELINE - 1))
     return (
         f"A launch's median differs by {sd:.2%}{' in the middle test' if scenario.spread else ''}. Were that Gaussian, "
-        f"one look at {LAUNCHES} launches against {BASELINE} at {rules.alpha:.5f} would call +5 % in {known} with the "
+        f"one look at {LAUNCHES} launches against {BASELINE} at {alpha:.5f} would call +5 % in {known} with the "
         f"noise known for sure, and in {of_t} with the {BASELINE + LAUNCHES - 2} degrees of freedom of one series; one "
         f"launch would pass at {rules.pass_alpha:.2f} in {once}, and in {once_t} with {BASELINE - 1}."
     )

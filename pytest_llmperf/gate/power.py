@@ -80,7 +80,7 @@ def advice(
             f"One launch against {'one' if baseline == 1 else baseline} says nothing of the noise: save a baseline of "
             "5 launches (--llmperf-save), or allow more launches (--llmperf-launches)."
         )
-    limit = math.log1p(tolerance)
+    limit, error = math.log1p(tolerance), standard_error(noise.sd, current, baseline)
     regressing = decision.worse > limit
     needed = _launches(decision.worse, limit, noise, rules, baseline, regressing)
     bound = decision.lower if regressing else decision.upper
@@ -92,7 +92,7 @@ def advice(
         ways.append("a baseline of more launches")
     if not regressing:
         ways.append(f"a tolerance of {_percent(bound)}")
-    elif bound > _SMALLEST:
+    elif bound > _SMALLEST and decision.worse > _called(rules, len(rules.looks) - 1, noise.df, error, 0.0):
         ways.append(f"a tolerance below {_percent(bound, up=False)}")
     if len(ways) == 1 and needed is None:
         return f"The change is about as large as the tolerance: {ways[0]} would make it {verdict}."

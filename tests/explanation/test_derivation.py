@@ -184,7 +184,7 @@ def test_the_explanation_is_a_field_of_the_published_record():
 def test_a_run_of_real_rules_whose_alpha_was_changed_is_found_out():
     run_ = results(document({"tpot": 1.055}, kind="inconclusive"))
     assert not derive(run_.tests[0], run_).differs
-    looser = run_.model_copy(update={"gate": run_.gate.model_copy(update={"family_alpha": 0.9})})
+    looser = run_.model_copy(update={"gate": run_.gate.model_copy(update={"limit_alpha": 0.9})})
     assert derive(run_.tests[0], looser).differs
 
 

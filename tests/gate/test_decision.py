@@ -16,7 +16,7 @@ from pytest_llmperf.gate.decision import quantile, standard_error
 from .launches import known, sequence
 
 #: Of both errors 5 %, so that an interval is symmetric.
-ONE_LOOK = Rules(family_alpha=0.05, pass_alpha=0.05)
+ONE_LOOK = Rules(family_alpha=0.05, limit_alpha=0.05, pass_alpha=0.05)
 
 
 class TestQuantile:
@@ -78,7 +78,7 @@ class TestInterval:
         )
         error = 0.1 * math.sqrt(1 / 5 + 1 / 8)
         assert found.upper == pytest.approx(stats.t.isf(rules.passing_alpha(look), 40) * error)
-        assert found.lower == pytest.approx(-stats.t.isf(rules.regressed_alpha(look), 40) * error)
+        assert found.lower == pytest.approx(-stats.t.isf(rules.regressed_alphas(look)[1], 40) * error)
         assert -found.lower != pytest.approx(found.upper)
 
     def test_at_the_first_of_several_looks_the_lower_bound_is_only_shown(self):
@@ -196,10 +196,12 @@ class TestProperties:
         rules = Rules.of_run(gated, n)
         for look in range(len(rules.looks)):
             found = at(change, tolerance, sd=sd, df=df, rules=rules, look=look)
+            unchanged, at_limit = rules.regressed_alphas(look)
+            changed = found.worse > stats.t.isf(unchanged, df) * standard_error(sd, rules.looks[look], 5)
             limit = math.log1p(tolerance)
             assert found.lower <= found.worse <= found.upper
             assert (found.verdict in GOOD) == (found.upper < limit)
-            assert (found.verdict == "regressed") == (found.lower > limit and rules.regressed_alpha(look) > 0)
+            assert (found.verdict == "regressed") == (found.lower > limit and at_limit > 0 and changed)
 
 
 def _on_the_edge(found, tolerance, rel=1e-9):
@@ -212,8 +214,8 @@ def _on_the_edge(found, tolerance, rel=1e-9):
 class Unshared(Rules):
     """Every look may use the whole error: what a gate does that looks again until it likes what it sees."""
 
-    def regressed_alpha(self, look):
-        return self.alpha if look else 0.0
+    def regressed_alphas(self, look):
+        return (self.alpha, self.limit_alpha / self.gated) if look else (0.0, 0.0)
 
     def passing_alpha(self, look):
         return self.pass_alpha
@@ -242,17 +244,17 @@ class TestErrorsOfAllLooks:
     @pytest.mark.parametrize("pooled_df", [None, 12])
     def test_exactly_at_the_tolerance_hardly_any_is_called_regressed(self, pooled_df):
         found = self.share(self.EVERY, ["regressed"], 0.03, pooled_df=pooled_df)
-        assert found < self.most(self.EVERY.family_alpha)
+        assert found < self.most(self.EVERY.limit_alpha)
 
     def test_unchanged_hardly_any_is_called_regressed_even_without_a_tolerance(self):
         assert self.share(self.EVERY, ["regressed"], 0.0, tolerance=0.0) < self.most(self.EVERY.family_alpha)
 
     def test_among_many_comparisons_each_has_its_part_of_the_error(self):
         rules = Rules.of_run(20, 8)
-        assert self.share(rules, ["regressed"], 0.03) < self.most(rules.family_alpha / 20)
+        assert self.share(rules, ["regressed"], 0.03) < self.most(rules.limit_alpha / 20)
 
     def test_a_gate_that_forgets_to_share_would_be_found_out(self):
-        for verdicts, error in ((GOOD, self.SPOILT.pass_alpha), (["regressed"], self.SPOILT.family_alpha)):
+        for verdicts, error in ((GOOD, self.SPOILT.pass_alpha), (["regressed"], self.SPOILT.limit_alpha)):
             assert self.share(self.SPOILT, verdicts, 0.03, pooled_df=12) > self.most(error)
 
     def test_what_is_clear_is_called_and_a_clear_pass_takes_one_launch(self):

@@ -34,7 +34,7 @@ class TestMinimumDetectable:
         smallest = minimum_detectable(noise, rules, baseline=5, tolerance=0.05)
         error = 0.01 * math.sqrt(1 / launches + 1 / 5)
         in_the_end = df + (launches - 1) + 4
-        critical = stats.t.isf(rules.regressed_alpha(len(rules.looks) - 1), in_the_end)
+        critical = stats.t.isf(rules.regressed_alphas(len(rules.looks) - 1)[1], in_the_end)
         power = stats.nct.sf(critical, in_the_end, math.log(1 + smallest) / error - math.log(1.05) / error)
         assert power == pytest.approx(0.80, abs=0.03)
 
@@ -49,7 +49,7 @@ class TestMinimumDetectable:
             return fmean(verdict == "regressed" for verdict, _ in runs)
 
         assert found(smallest) > 0.75
-        error = rules.family_alpha
+        error = rules.limit_alpha
         assert found(0.05) < error + 3 * math.sqrt(error * (1 - error) / 400)
         assert found(0.05 + 2 * (smallest - 0.05)) > 0.97
 

@@ -58,7 +58,7 @@ def test_so_does_a_bootstrap_over_them(ratio, expected):
 def test_this_gate_keeps_its_level_on_the_same_samples(ratio):
     """With a tolerance of 0 an unchanged engine is exactly at it, where both errors are largest: 5 % here, as above."""
     baseline, run = (np.log(np.median(values, axis=-1)).tolist() for values in samples(ratio, 1000))
-    rules = replace(Rules.of_run(1, LAUNCHES), family_alpha=NOMINAL, pass_alpha=NOMINAL)
+    rules = replace(Rules.of_run(1, LAUNCHES), family_alpha=NOMINAL, limit_alpha=NOMINAL, pass_alpha=NOMINAL)
     pool = NoisePool()
     verdicts = [
         fates(Trial("test", "lower", 0.0, before, after), pool, rules)[0].verdict

@@ -69,7 +69,7 @@ def test_what_regressed_comes_first_then_what_is_not_known():
 def test_the_run_says_how_it_was_judged_and_what_would_decide():
     text = " ".join(" ".join(lines_of(INCONCLUSIVE, PASSED, gate=GATE)).split())
     assert (
-        "26 comparisons; a change of just the tolerance is called regressed in at most 0.19% of the cases; "
+        "26 comparisons; an unchanged engine is called regressed in at most 1 run of 20; "
         "launches used 3.0 on average, of 8 at most" in text
     )
     assert "tpot of test_decode[4]: If it is what it seems, 12 launches would decide." in text
