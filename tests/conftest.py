@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 from importlib.util import find_spec
 
 import pytest
@@ -29,3 +30,11 @@ def no_ci(monkeypatch):
     # pytest-benchmark takes the inner runs of an xdist worker's tests for workers themselves.
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _small_heap():
+    """A launch collects garbage first: of what its session made, not of all that was loaded for tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,9 @@ def test_decode(llmperf, batch):
 class Suite:
     """Runs pytest on files in a folder of its own."""
 
-    def __init__(self, pytester):
+    def __init__(self, pytester, kept):
         self.pytester = pytester
+        self._kept = kept
         self.folder = pytester.path
         # Counted by the engine pool itself, printed by a plugin of the suite's.
         pytester.makeconftest(
@@ -44,6 +47,16 @@ class Suite:
             f"--llmperf-engine={engine}", "--llmperf-report=report", "-p", "no:cacheprovider", *arguments
         )
 
+    def save(self, *arguments, engine="sim:h200"):
+        """Store baselines of the files as they are, or take those that an earlier test has stored likewise."""
+        files = tuple((path.name, path.read_text()) for path in sorted(self.folder.glob("*.py")))
+        stored, there = self._kept(files, arguments, engine), self.folder
+        if not any(stored.iterdir()):
+            assert self.run("--llmperf-save", *arguments, engine=engine).ret == 0
+            stored, there = there, stored
+        for name in ("baselines", "report"):
+            shutil.copytree(stored / name, there / name, dirs_exist_ok=True)
+
     @property
     def results(self):
         return self.folder / "report" / "results.json"
@@ -52,9 +65,15 @@ class Suite:
         return {t["nodeid"].partition("::")[2]: t for t in json.loads(self.results.read_text())["tests"]}
 
 
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory):
+    """A folder for all tests of this process that store the same baselines."""
+    return cache(lambda *what: tmp_path_factory.mktemp("kept"))
+
+
 @pytest.fixture
-def suite(pytester):
-    suite = Suite(pytester)
+def suite(pytester, kept):
+    suite = Suite(pytester, kept)
     suite.write()
     return suite
 

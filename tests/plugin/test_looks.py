@@ -51,7 +51,7 @@ def gated(suite):
     def run(text, *arguments, saved=SAVED, now=AGAIN, saving=(), ret=0):
         suite.write(HEAD + text)
         if saved is not None:
-            suite.run("--llmperf-save", *saving, engine=saved)
+            suite.save(*saving, engine=saved)
             (suite.folder / "calls").unlink(missing_ok=True)
         result = suite.run(*arguments, engine=now)
         assert result.ret == ret
@@ -386,9 +386,8 @@ class TestWorkers:
         assert all(ended <= begun for (_, ended, _), (begun, _, _) in pairwise(spans))
         # Each worker has collected every test, and knows of every comparison.
         assert gate(suite)["gated"] == compared(suite) == 16
-        assert {v["alpha"] for record in records.values() for v in record["verdicts"] if v["looks"]} == {
-            FAMILY_ALPHA / 16
-        }
+        alphas = {v["alpha"] for record in records.values() for v in record["verdicts"] if v["looks"]}
+        assert alphas == {FAMILY_ALPHA / 16}
         assert not list((suite.folder / "report").glob("journal*"))
 
     def test_the_clock_is_locked_and_reset_once_for_all_launches(self, pytester, fake_nvml, monkeypatch, tmp_path):
