@@ -8,12 +8,25 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BASELINE", "LAUNCHES", "METRICS", "SCENARIOS", "TESTS", "TOLERANCE", "Scenario", "draw", "launch_sd"]
+__all__ = [
+    "BASELINE",
+    "LAUNCHES",
+    "METRICS",
+    "SCENARIOS",
+    "TESTS",
+    "TOLERANCE",
+    "WORSENINGS",
+    "Scenario",
+    "draw",
+    "launch_sd",
+]
 
 TESTS, METRICS = 10, 4
 #: Launches of a baseline, and the most that a run may take.
 BASELINE, LAUNCHES = 5, 8
 TOLERANCE = 0.03
+#: By how much the run's values are made worse; the first is the unchanged engine.
+WORSENINGS = (0.0, TOLERANCE, 0.05, 0.10)
 #: The bimodal machine: how much slower it is, and in what share of the launches.
 _SLOWER, _OFTEN = 0.04, 0.3
 

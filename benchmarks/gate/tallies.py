@@ -10,7 +10,7 @@ from benchmarks.gate.scenarios import METRICS
 from pytest_llmperf.calibration.tally import Share
 from pytest_llmperf.calibration.trials import Fate, of_test
 
-__all__ = ["Mean", "Tally"]
+__all__ = ["Mean", "Tallies", "Tally"]
 
 
 @dataclass
@@ -90,3 +90,7 @@ class Tally:
     def alarms(self) -> Share:
         """Runs in which anything was called regressed, of all."""
         return Share(self.alarmed, self.passed.runs)
+
+
+#: By contestant and worsening.
+Tallies = dict[tuple[str, float], Tally]

@@ -1,12 +1,13 @@
 """The comparison of gates: its samples are what they say, and everyone judges the same ones."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from pytest_benchmark.stats import Stats
 
-from benchmarks.gate import bounds, compare, through_plugin
+from benchmarks.gate import bounds, compare, tables, through_plugin
 from benchmarks.gate.contestants import CONTESTANTS, GATE
 from benchmarks.gate.scenarios import METRICS, SCENARIOS, TESTS, Scenario, draw, launch_sd
 from benchmarks.gate.tallies import Mean, Tally
@@ -114,24 +115,60 @@ def test_the_bounds_are_those_of_gauss_and_student():
     assert bounds.passing(sd, 0.05) > bounds.passing(sd, 0.05, df=4) > 0.8
 
 
+def test_no_gate_needs_fewer_launches_than_the_best_that_knows_the_noise():
+    random = np.random.default_rng(4)
+    sd, runs = 0.0132, 50_000
+    baseline = sd * random.standard_normal((runs, 5)).mean(axis=-1)
+    mean = np.cumsum(sd * random.standard_normal((runs, 8)), axis=-1) / np.arange(1, 9)
+    bound = mean - baseline[:, None] + 1.645 * sd * (1 / 5 + 1 / np.arange(1, 9)) ** 0.5
+    passed = bound < np.log1p(0.03)
+    assert bounds.passing(sd, 0.05, launches=3) == pytest.approx(passed[:, 2].mean(), abs=0.01)
+    assert bounds.fewest(sd, 0.05) == pytest.approx(1 + (~passed[:, :7]).mean(axis=0).sum(), abs=0.03)
+    assert bounds.fewest(0.001, 0.05) == pytest.approx(1)
+
+
 def test_the_quick_comparison_prints_a_table_and_the_goals_of_every_scenario(capsys, tmp_path):
-    compare.main(["--quick", "--processes", "1", "--json", str(tmp_path / "figures.json")])
+    compare.main(["--quick", "--processes", "1", "--json", str(tmp_path / "figures.json"),
+                  "--markdown", str(tmp_path / "figures.md")])  # fmt: skip
     printed = capsys.readouterr().out
     assert printed.count("### ") == len(SCENARIOS)
     assert printed.count("+5 % is called regressed in 90 %") == len(SCENARIOS)
     assert printed.count(f"| {GATE} |") == len(SCENARIOS)
+    assert (tmp_path / "figures.md").read_text("utf-8").endswith("\n" + printed.rstrip("\n") + "\n")
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert len(figures) == len(SCENARIOS) * len(CONTESTANTS) * len(compare.WORSENINGS)
     assert all(one["alarmed"] == 0 for one in figures if one["by"] == GATE and one["worsening"] == 0)
 
 
-def test_a_goal_is_missed_when_its_figure_is():
-    def tally(*fates):
-        one = Tally()
-        for fate in fates:
-            one.take([fate] * (TESTS * METRICS))
-        return one
+def tally(*fates):
+    """Of runs in which all comparisons have the same fate."""
+    one = Tally()
+    for fate in fates:
+        one.take([fate] * (TESTS * METRICS))
+    return one
 
+
+def test_all_tables_go_into_one_file():
+    scenario, pass_, regressed = SCENARIOS[1], Fate("pass", 1), Fate("regressed", 4)
+    good = {(GATE, 0.0): tally(*[pass_] * 300), (GATE, 0.03): tally(regressed, *[Fate("inconclusive", 8)] * 3),
+            (GATE, 0.05): tally(regressed), (GATE, 0.10): tally(regressed)}  # fmt: skip
+    noisy = {**good, (GATE, 0.05): tally(regressed, pass_)}
+    found = [(replace(scenario, name=name), by, compare.goals(by)) for name, by in (("calm", good), ("wild", noisy))]
+    written = tables.document(300, found)
+    assert "--runs 300 " in written
+    # The bound is Gauss's at an error of 0.2/40 a comparison.
+    sd = launch_sd(scenario, draws=300)
+    best, of_t = bounds.power(0.05, sd, 0.005), bounds.power(0.05, sd, 0.005, df=11)
+    assert (
+        f"| calm | {sd:.2%} | 0 of 300 | 100.0% | 1.00 / 1.00 | {bounds.fewest(sd, 0.05):.2f} | "
+        f"25.0% (0.6% to 80.6%) | 0.0% ± 0.0% | 0.00% | 100.0% ± 0.0% | {best:.1%} | {of_t:.1%} |\n"
+    ) in written
+    assert "| +5 % passes in at most 1 % | 1 of 2 | wild (50.00%) |\n" in written
+    assert "| +3 % passes in at most 5 % | 2 of 2 | - |\n" in written
+    assert [line for line in written.splitlines() if line.startswith("### ")] == ["### calm", "### wild"]
+
+
+def test_a_goal_is_missed_when_its_figure_is():
     good = [Fate("pass", 1)] * 300
     tallies = {(GATE, 0.0): tally(*good), (GATE, 0.03): tally(Fate("inconclusive", 8)),
                (GATE, 0.05): tally(Fate("regressed", 4))}  # fmt: skip
