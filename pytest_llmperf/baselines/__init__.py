@@ -16,7 +16,7 @@ from pytest_llmperf.baselines.model import (
     MetricRecord,
     as_records,
 )
-from pytest_llmperf.baselines.paths import baseline_path, find_elsewhere, group_folder, slug
+from pytest_llmperf.baselines.paths import baseline_path, find_elsewhere, group_folder, slug, within_group
 from pytest_llmperf.baselines.storage import digest_of, load, of_group, read, read_all, store
 from pytest_llmperf.baselines.succession import keeping_anchor, keeping_boards, pinned
 from pytest_llmperf.baselines.upkeep import ENOUGH_LAUNCHES, age_warnings, beyond_budget, few_launches
@@ -48,4 +48,5 @@ __all__ = [
     "same_but_for_workload",
     "slug",
     "store",
+    "within_group",
 ]

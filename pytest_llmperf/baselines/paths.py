@@ -56,10 +56,11 @@ def baseline_path(root: Path, identity: Identity, test: str) -> Path:
         identity: What the baseline holds for.
         test: The test's id, such as ``suites/test_x.py::test_y[1]``.
     """
-    return group_folder(root, identity) / _within_suite(test)
+    return group_folder(root, identity) / within_group(test)
 
 
-def _within_suite(test: str) -> Path:
+def within_group(test: str) -> Path:
+    """Where in the folder of its group a test's baseline lies."""
     file, _, name = test.partition("::")
     # Not Path.suffix: a test file of another kind keeps its ending, so that x.py and x.txt stay apart.
     suite = [slug(part) for part in file.removesuffix(".py").split("/") if part not in ("", ".")]
@@ -68,7 +69,7 @@ def _within_suite(test: str) -> Path:
 
 def find_elsewhere(root: Path, test: str) -> list[Path]:
     """The baselines of the same test for other hardware, models or clocks, nearest names first."""
-    inside = _within_suite(test)
+    inside = within_group(test)
     if not root.is_dir():
         return []
     return sorted(p / inside for p in root.glob("*/*") if (p / inside).is_file())

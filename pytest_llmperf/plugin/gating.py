@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_llmperf import baselines
@@ -59,7 +60,9 @@ class Judge:
     @cached_property
     def rules(self) -> Rules:
         """What the verdicts of this session are drawn by."""
-        stored = [found for _, found in baselines.read_all(self._options.baselines) if isinstance(found, Baseline)]
+        root = self._options.baselines
+        read = [(path, found) for path, found in baselines.read_all(root) if isinstance(found, Baseline)]
+        stored = [(Path(*path.relative_to(root).parts[2:]), found) for path, found in read]
         rules = Rules.of_run(comparisons(self._tests, stored), self._options.launches)
         self._recorder.note_gate(**asdict(rules), launches=rules.launches)
         return rules
@@ -129,7 +132,7 @@ class Judge:
                     absent=absent,
                     rules=self.rules,
                     pool=self._pool(identity, measurement.boards, name),
-                    test=printable(measurement.test),
+                    test=printable(measurement.test) if baseline is None else baseline.test,
                     against=which,
                 )
                 if baseline is not None:
@@ -207,19 +210,21 @@ class Judge:
         return self._pools[key]
 
 
-def comparisons(tests: Sequence[tuple[str, Mapping[str, float]]], stored: Sequence[Baseline]) -> int:
+def comparisons(tests: Sequence[tuple[str, Mapping[str, float]]], stored: Sequence[tuple[Path, Baseline]]) -> int:
     """How many comparisons a run of these tests can make at most, by the baselines that there are.
 
     A test with baselines for several machines or models is counted where most of its metrics are.
 
     Args:
         tests: Their ids, with the tolerances of the metrics that gate any test.
-        stored: All baselines under the root; those of named measurements belong to their test.
+        stored: All baselines under the root, with where in the folder of its group each lies. It is the place that
+            makes one a test's; those of named measurements, whose places only they know, say themselves whose they are.
     """
     by_test: dict[str, dict[str, int]] = {}
     tolerances = dict(tests)
-    for one in stored:
-        test = _test_of(one.test, tolerances)
+    places = {baselines.within_group(test): test for test in tolerances}
+    for place, one in stored:
+        test = places.get(place) or _test_of(one.test, tolerances)
         if test is None:
             continue
         group = one.identity.model_copy(update={"workload": ""}).model_dump_json()

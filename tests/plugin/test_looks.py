@@ -439,3 +439,15 @@ class TestEnds:
         )
         gated(text, now=EDGE, ret=1, saved=None)
         assert calls(suite) == ["edge"]
+
+
+class TestRenamed:
+    def test_a_baseline_that_was_renamed_with_its_test_counts_and_stands_for_itself(self, suite):
+        """Its place makes it the test's, whatever id the file still holds."""
+        suite.write("from pytest_llmperf import Workload\ndef test_old(llmperf): llmperf.check(Workload(4, 4))")
+        suite.run("--llmperf-save", "--llmperf-launches=2").assert_outcomes(passed=1)
+        (path,) = (suite.folder / "baselines").rglob("*.json")
+        path.rename(path.with_name("test_new.json"))
+        suite.write("from pytest_llmperf import Workload\ndef test_new(llmperf): llmperf.check(Workload(4, 4))")
+        suite.run().assert_outcomes(passed=1)
+        assert gate(suite)["gated"] == compared(suite)
