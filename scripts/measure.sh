@@ -8,18 +8,23 @@ set -euo pipefail
 # time of a handful of scheduling delays: it may take three times as long before anything is said.
 tolerance=$'llmperf_tolerance=50%\nttft: 200%'
 baselines=${LLMPERF_BASELINES:-reports/cpu/baselines}
-suite=(suites/test_phases.py --llmperf-engine=vllm,enforce_eager=true -o "$tolerance" --benchmark-disable)
+suite=(suites/test_phases.py -W default --llmperf-engine=vllm,enforce_eager=true -o "$tolerance" --benchmark-disable)
 suite+=("--llmperf-baselines=$baselines")
 export HF_HUB_OFFLINE=1
 
 if [ ! -d "$baselines" ]; then
   echo "== measuring, and saving the baseline: 5 engine launches"
-  pytest "${suite[@]}" --llmperf-save --llmperf-report=reports/cpu/saved
+  pytest "${suite[@]}" --llmperf-save --llmperf-report=reports/cpu/saved || {
+    status=$?
+    echo "The baseline was not saved as a whole; run this again, after: rm -r $baselines" >&2
+    exit "$status"
+  }
 fi
 echo "== measuring again, and gating against the baseline in $baselines: as many engine launches as it takes"
 pytest "${suite[@]}" --llmperf-report=reports/cpu/gated || {
   status=$?
-  echo "The gate failed. If other programs were busy, run it again; to save the baseline anew: rm -r $baselines" >&2
+  echo "The gate failed. If other programs are busy, run it again when they are not; if they were when the baseline was" >&2
+  echo "saved, save it anew: rm -r $baselines, and run this again" >&2
   exit "$status"
 }
 echo "results: reports/cpu/gated/results.json"

@@ -19,7 +19,7 @@ from pytest_llmperf.explanation.movement import (
     parts,
 )
 from pytest_llmperf.explanation.rules import CONSEQUENCES, ESSENTIAL, GROUPS, OF_SERVERS, PARTS, RULES
-from pytest_llmperf.report.results import TestRecord
+from pytest_llmperf.report.results import TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_value
 
 __all__ = ["Explanation", "explain"]
@@ -68,7 +68,12 @@ def explain(test: TestRecord) -> Explanation:
         test: Its record, which holds the baseline's conditions and provenance beside the run's.
     """
     # What engines answered has no launches and no change: nothing of a latency moves with it.
-    against = [one for one in test.verdicts if one.against == "baseline" and one.change is not None]
+    # Nor does anything move with a change that may be none.
+    against = [
+        one
+        for one in test.verdicts
+        if one.against == "baseline" and one.change is not None and not _may_be_none(one)
+    ]
     verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in against)), None)
     if test.invalid is not None:
         return Explanation(None)
@@ -93,6 +98,13 @@ def explain(test: TestRecord) -> Explanation:
         None if (differences := under_test(test)) is None else tuple(differences),
     )
     return Explanation(**{**vars(found), "sentences": tuple(_sentences(test, found, worse))})
+
+
+def _may_be_none(verdict: VerdictRecord) -> bool:
+    """Whether what an inconclusive verdict stands on leaves open that nothing changed."""
+    return verdict.verdict == "inconclusive" and verdict.interval is not None and min(verdict.interval) <= 0 <= max(
+        verdict.interval
+    )
 
 
 def _drifted(test: TestRecord) -> bool:

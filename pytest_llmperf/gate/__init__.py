@@ -15,6 +15,7 @@ from __future__ import annotations
 from pytest_llmperf.gate.comparison import Comparison, again, compare
 from pytest_llmperf.gate.decision import Better, Decision, decide, logs
 from pytest_llmperf.gate.noise import Noise, NoisePool, Series
+from pytest_llmperf.gate.power import below_noise
 from pytest_llmperf.gate.rules import Rules
 from pytest_llmperf.gate.verdicts import PASSING, SEVERITY, worst
 
@@ -29,6 +30,7 @@ __all__ = [
     "Rules",
     "Series",
     "again",
+    "below_noise",
     "compare",
     "decide",
     "logs",

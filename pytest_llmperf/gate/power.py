@@ -57,9 +57,9 @@ def below_noise(noise: Noise, rules: Rules, *, baseline: int, tolerance: float) 
     if math.log1p(tolerance) >= needed:
         return None
     return (
-        f"The tolerance of {tolerance:.1%} is below the noise: launches differ by {noise.sd:.2%} (standard deviation), "
-        f"and with {rules.launches} of them against {baseline} an unchanged engine passes in {rules.power:.0%} of the "
-        f"cases only from {_percent(needed)} on."
+        f"The tolerance of {tolerance:.1%} is below the noise: launches differ by {noise.sd:.2%} (standard deviation; was "
+        f"the machine busy?), and with {rules.launches} of them against {baseline} an unchanged engine passes in "
+        f"{rules.power:.0%} of the cases only from {_percent(needed)} on."
     )
 
 

@@ -131,6 +131,7 @@ class Llmperf:
             failed = record["requests"]["failed"]
             if not measurement.invalid and not failed:
                 record["warnings"] += self._session.shelf.stage(self._state, measurement, summaries)
+                record["warnings"] += self._session.judge.too_noisy(self._state, measurement, summaries)
             run = self._finish(measurement, summaries, record)
             if measurement.invalid:
                 self._fail(record)

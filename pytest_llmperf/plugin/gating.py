@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from pytest_llmperf import baselines
 from pytest_llmperf.baselines import Baseline, Identity
 from pytest_llmperf.engines import EngineInfo
-from pytest_llmperf.gate import Comparison, NoisePool, Rules, Series, compare, logs
+from pytest_llmperf.gate import Comparison, Noise, NoisePool, Rules, Series, below_noise, compare, logs
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
-from pytest_llmperf.options import SessionOptions, budgets
+from pytest_llmperf.options import GATE_LAUNCHES, SessionOptions, budgets
 from pytest_llmperf.plugin.outputs import Judged, judge
 from pytest_llmperf.plugin.recorder import printable
 
@@ -150,6 +150,23 @@ class Judge:
                 verdicts.append(against("anchor", name, budget, anchor, current))
         doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
         return _stopped(verdicts), [*differing, *doubts]
+
+    def too_noisy(
+        self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
+    ) -> list[str]:
+        """Of what is about to be stored, the metrics whose launches differ too much for their tolerances, as sentences."""
+        gated = self.gated(state, measurement)
+        rules = Rules.of_run(len(gated), GATE_LAUNCHES)
+        found = []
+        for name, tolerance in gated.items():
+            summary = summaries.get(name)
+            values = [] if summary is None else [value for launch in summary.launches for value in launch]
+            if summary is None or len(summary.launches) < 2 or not values or min(values) <= 0:
+                continue
+            noise = Noise.judged((logs(summary.launches),))
+            if (told := below_noise(noise, rules, baseline=len(summary.launches), tolerance=tolerance)) is not None:
+                found.append(f"{name}: {told}")
+        return found
 
     def answers(self, state: TestState, measurement: Measurement) -> Judged | None:
         """The verdicts on what the engine answered; ``None`` when its answers were not to be compared.

@@ -308,6 +308,7 @@ class LlmperfSession:
         """A test's body is about to run, for the first time or for another launch."""
         state = item.stash[STATE]
         state.wants_launch = state.failed = False
+        item._report_sections.clear()  # what an earlier launch printed is in that engine's log
         state.staged.clear()
         if state.properties is None:
             state.properties = list(item.user_properties)

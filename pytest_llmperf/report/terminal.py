@@ -238,6 +238,9 @@ def failure_paragraph(record: Mapping[str, Any], command: str | None = None) -> 
         lines += _sentences(VerdictRecord.model_construct(**verdict), record["metrics"])
     for sentence in others:
         lines += _indented(printable(sentence), "  ")
+    if any(v["verdict"] == "regressed" and v.get("against") == "anchor" for v in record["verdicts"]):
+        lines.append("  To hold later runs to the present baseline instead of the anchor:")
+        lines.append("    python -m pytest_llmperf baselines FOLDER --pin")
     if advice := _ADVICE.get(record["verdict"]):
         lines += [f"  {advice}", f"    {printable(saving(command))}"]
     elif not record["invalid"] and not shown:

@@ -148,7 +148,7 @@ def launches_used(results: Results) -> float | None:
 def judged(results: Results) -> str | None:
     """How a run was judged, in one line; ``None`` when nothing was gated."""
     gate = results.gate
-    if gate is None:
+    if gate is None or not any(verdict.looks for test in results.tests for verdict in test.verdicts):
         return None
     text = plural(gate.gated, "comparison")
     if gate.family_alpha > 0:
