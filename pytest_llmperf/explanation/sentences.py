@@ -70,9 +70,7 @@ def explain(test: TestRecord) -> Explanation:
     # What engines answered has no launches and no change: nothing of a latency moves with it.
     # Nor does anything move with a change that may be none.
     against = [
-        one
-        for one in test.verdicts
-        if one.against == "baseline" and one.change is not None and not _may_be_none(one)
+        one for one in test.verdicts if one.against == "baseline" and one.change is not None and not _may_be_none(one)
     ]
     verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in against)), None)
     if test.invalid is not None:
@@ -102,8 +100,10 @@ def explain(test: TestRecord) -> Explanation:
 
 def _may_be_none(verdict: VerdictRecord) -> bool:
     """Whether what an inconclusive verdict stands on leaves open that nothing changed."""
-    return verdict.verdict == "inconclusive" and verdict.interval is not None and min(verdict.interval) <= 0 <= max(
-        verdict.interval
+    return (
+        verdict.verdict == "inconclusive"
+        and verdict.interval is not None
+        and min(verdict.interval) <= 0 <= max(verdict.interval)
     )
 
 

@@ -57,8 +57,8 @@ def below_noise(noise: Noise, rules: Rules, *, baseline: int, tolerance: float) 
     if math.log1p(tolerance) >= needed:
         return None
     return (
-        f"The tolerance of {tolerance:.1%} is below the noise: launches differ by {noise.sd:.2%} (standard deviation; was "
-        f"the machine busy?), and with {rules.launches} of them against {baseline} an unchanged engine passes in "
+        f"The tolerance of {tolerance:.1%} is below the noise: launches differ by {noise.sd:.2%} (standard deviation; "
+        f"was the machine busy?), and with {rules.launches} of them against {baseline} an unchanged engine passes in "
         f"{rules.power:.0%} of the cases only from {_percent(needed)} on."
     )
 

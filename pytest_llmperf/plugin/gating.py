@@ -151,10 +151,8 @@ class Judge:
         doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
         return _stopped(verdicts), [*differing, *doubts]
 
-    def too_noisy(
-        self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
-    ) -> list[str]:
-        """Of what is about to be stored, the metrics whose launches differ too much for their tolerances, as sentences."""
+    def too_noisy(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> list[str]:
+        """Of what is about to be stored, the metrics whose launches differ too much to be gated, as sentences."""
         gated = self.gated(state, measurement)
         rules = Rules.of_run(len(gated), GATE_LAUNCHES)
         found = []
