@@ -21,11 +21,11 @@ from pytest_llmperf.baselines.paths import group_folder
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.files import write_atomically
 
-__all__ = ["digest_of", "load", "of_group", "read", "read_all", "store"]
+__all__ = ["DIGESTED_SINCE", "digest_of", "load", "of_group", "read", "read_all", "store"]
 
 _RESTORE = "Restore it from version control, or store a new one with --llmperf-save."
 #: The first version whose files carry a digest.
-_DIGESTED_SINCE = 2
+DIGESTED_SINCE = 2
 
 
 def load(path: Path) -> Baseline | None:
@@ -55,10 +55,10 @@ def read(path: Path) -> tuple[Baseline, int] | None:
     try:
         content = _parsed(text)
         version = _version(content, path)
-        stated = content.pop("digest", None) if version >= _DIGESTED_SINCE else None
+        stated = content.pop("digest", None) if version >= DIGESTED_SINCE else None
         # Through JSON again: there a list may stand for a tuple, and nothing else for anything.
         baseline = Baseline.model_validate_json(json.dumps(migrated(content)))
-        if version >= _DIGESTED_SINCE and stated != digest_of(content):
+        if version >= DIGESTED_SINCE and stated != digest_of(content):
             raise _unusable(path, "digest: the content is not what was stored; it was edited, or merged")
     except ValidationError as error:
         first = error.errors()[0]

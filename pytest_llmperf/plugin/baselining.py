@@ -48,6 +48,8 @@ class Shelf:
         self.sought: dict[str, Path] = {}
         self.groups: set[Path] = set()
         self.missing: list[str] = []
+        #: Schema versions of the files that were read.
+        self._versions: dict[Path, int] = {}
 
     def identity(self, measurement: Measurement) -> baselines.Identity:
         """What a baseline of this measurement holds for."""
@@ -63,12 +65,14 @@ class Shelf:
             power_limit_w=limit,
         )
 
-    def aged(self, baseline: baselines.Baseline | None, measurement: Measurement) -> list[str]:
-        """That a baseline is old, as sentences."""
+    def doubts(self, path: Path, baseline: baselines.Baseline | None, measurement: Measurement) -> list[str]:
+        """That a baseline is old, or that nothing shows whether it was edited, as sentences."""
         if baseline is None:
             return []
         max_age = self.options.baseline_max_age
-        return baselines.age_warnings(baseline, measurement.boards, now=datetime.now(UTC), max_age_days=max_age)
+        aged = baselines.age_warnings(baseline, measurement.boards, now=datetime.now(UTC), max_age_days=max_age)
+        undigested = baselines.undigested(path, self._versions.get(path, baselines.SCHEMA_VERSION))
+        return [*aged, *([undigested] if undigested else [])]
 
     def find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
@@ -76,8 +80,8 @@ class Shelf:
         path = baselines.baseline_path(self.options.baselines, identity, test)
         self.sought[test] = path
         self.groups.add(baselines.group_folder(self.options.baselines, identity))
-        baseline = baselines.load(path)
-        if baseline is not None:
+        if (stored := baselines.read(path)) is not None:
+            baseline, self._versions[path] = stored
             return path, baseline, baselines.differing(baseline.identity, identity)
         if test not in self.missing:
             self.missing.append(test)

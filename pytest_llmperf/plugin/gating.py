@@ -145,7 +145,7 @@ class Judge:
             current, anchor = summaries.get(name), anchored.get(name)
             if current is not None and current.value is not None and anchor is not None and anchor.value is not None:
                 verdicts.append(against("anchor", name, budget, anchor, current))
-        doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
+        doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.doubts(path, baseline, measurement)]
         return _stopped(verdicts), [*differing, *doubts]
 
     def answers(self, state: TestState, measurement: Measurement) -> Judged | None:

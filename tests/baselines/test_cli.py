@@ -109,7 +109,10 @@ def test_old_versions_are_rewritten_in_place(command, tmp_path):
     new, old = put(tmp_path), tmp_path / "old.json"
     before = new.read_bytes()
     content = load(written_as_1(old))
-    assert command("--migrate")[1][-1] == "2 baselines, 1 with problems, 1 rewritten"
+    _, lines, _ = command("--migrate")
+    assert lines[-1] == "2 baselines, 1 with problems, 1 rewritten"
+    assert ["vouches for what stands there now. Review the difference." in line for line in lines].count(True) == 1
+    assert not any("vouches" in line for line in command("--migrate")[1])
     assert read(old) == (content, 2)
     assert new.read_bytes() == before
 
