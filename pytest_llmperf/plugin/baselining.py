@@ -37,7 +37,8 @@ class Shelf:
 
     Attributes:
         sought: By the id of each test that was to be gated, where its baseline lies or would lie.
-        groups: The folders of hardware, model and clock that these lie in.
+        groups: The folders of hardware, model and clock that these lie in, and that baselines of what was only
+            measured would lie in.
         missing: Those of these tests that have none.
     """
 
@@ -73,6 +74,10 @@ class Shelf:
         aged = baselines.age_warnings(baseline, measurement.boards, now=datetime.now(UTC), max_age_days=max_age)
         undigested = baselines.undigested(path, self._versions.get(path, baselines.SCHEMA_VERSION))
         return [*aged, *([undigested] if undigested else [])]
+
+    def pass_by(self, measurement: Measurement) -> None:
+        """Take note of where the baseline of a measurement would lie that is compared with none."""
+        self.groups.add(baselines.group_folder(self.options.baselines, self.identity(measurement)))
 
     def find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""

@@ -89,6 +89,14 @@ class TestStale:
         saved.run().assert_outcomes(passed=3)
         assert stale(saved) == ["test_suite.py::test_prefill"]
 
+    def test_tests_that_all_only_measure_now_have(self, saved):
+        saved.write(BOTH.replace("check", "measure"))
+        result = saved.run()
+        result.assert_outcomes(passed=3)
+        assert result.ret == 0
+        assert len(stale(saved)) == 3
+        result.stdout.fnmatch_lines(["3 stale baselines, *"])
+
     def test_those_of_other_hardware_are_left_alone(self, saved):
         saved.run("--llmperf-save", "--llmperf-launches=1", engine="sim:a100")
         saved.write(BOTH.replace("test_prefill", "test_prompt"))
@@ -174,12 +182,14 @@ class TestNotRun:
         saved.pytester.runpytest("--llmperf-engine=sim:h200", "--llmperf-report=report", *results, "--lf")
         assert found(saved) == {"stale": [], "missing": [], "not_run": 2}
 
-    def test_saving_and_measuring_say_nothing_of_baselines(self, saved):
+    def test_saving_says_nothing_of_baselines(self, saved):
         assert saved.run("--llmperf-save", "--llmperf-launches=1", "-k", "prefill").ret == 0
         assert found(saved) is None
-        saved.write(MEASURING)
-        saved.run().assert_outcomes(passed=1)
-        assert found(saved) == {"stale": [], "missing": [], "not_run": 0}
+
+    def test_what_is_only_measured_misses_none(self, suite):
+        suite.write(MEASURING)
+        suite.run().assert_outcomes(passed=1)
+        assert found(suite) == {"stale": [], "missing": [], "not_run": 0}
 
 
 class TestNothingCompared:
