@@ -40,6 +40,7 @@ class Shelf:
         groups: The folders of hardware, model and clock that these lie in, and that baselines of what was only
             measured would lie in.
         missing: Those of these tests that have none.
+        passed_by: Whether anything was measured to be compared with none.
     """
 
     def __init__(self, options: SessionOptions, boards: Sequence[Board], recorder: Recorder) -> None:
@@ -49,6 +50,7 @@ class Shelf:
         self.sought: dict[str, Path] = {}
         self.groups: set[Path] = set()
         self.missing: list[str] = []
+        self.passed_by = False
         #: Schema versions of the files that were read.
         self._versions: dict[Path, int] = {}
 
@@ -77,6 +79,7 @@ class Shelf:
 
     def pass_by(self, measurement: Measurement) -> None:
         """Take note of where the baseline of a measurement would lie that is compared with none."""
+        self.passed_by = True
         self.groups.add(baselines.group_folder(self.options.baselines, self.identity(measurement)))
 
     def find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:

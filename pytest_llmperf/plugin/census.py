@@ -65,7 +65,8 @@ class Census:
         if ours is None or ours.options.save or runs_nothing:
             return
         selected = [item for item in session.items if "llmperf" in getattr(item, "fixturenames", ())]
-        self._config.stash[RECORDER].journal({"baselines": {"selected": len(selected), **self._account(ours.shelf)}})
+        account = {"selected": len(selected), "measuring": ours.shelf.passed_by, **self._account(ours.shelf)}
+        self._config.stash[RECORDER].journal({"baselines": account})
 
     def _account(self, shelf: Shelf) -> dict[str, Any]:
         from pytest_llmperf.baselines import Baseline, read_all

@@ -216,6 +216,20 @@ class TestNothingCompared:
         suite.write(MEASURING + skipped)
         assert suite.run().ret == 0
 
+    def test_a_test_that_skips_itself_in_its_second_launch_is_compared_with_nothing(self, saved):
+        saved.write(
+            BOTH.replace(
+                "    llmperf.check", "    if len(llmperf._state.measurements): pytest.skip()\n    llmperf.check"
+            )
+        )
+        result = saved.run(engine="sim:h200,slowdown=1.06")
+        result.assert_outcomes(skipped=3)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+    def test_an_expected_failure_of_a_test_that_only_measures_is_left_alone(self, suite):
+        suite.write("import pytest\n" + MEASURING.replace("def", "@pytest.mark.xfail\ndef") + "; assert False")
+        assert suite.run().ret == 0
+
     @pytest.mark.parametrize("argument", ["--collect-only", "--setup-plan", "--llmperf-save"])
     def test_a_run_that_does_not_gate_is_left_alone(self, saved, argument):
         saved.write(BOTH.replace("import pytest", "import pytest\npytestmark = pytest.mark.skip"))
