@@ -157,6 +157,7 @@ class Shelf:
             **({"request": info.args["request"]} if "request" in info.args else {}),
             "treatment": record_of(measurement, {}, None)["engine"]["treatment"],
             "launches": len(measurement.launches),
+            "first_launch": measurement.launches[0].index,
             "repeats": self.options.repeats,
             **self.recorder.provenance((measurement.boards or "").split("+")),
         }
