@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from pytest_llmperf.files import write_atomically
 
 __all__ = ["DIGESTED_SINCE", "digest_of", "load", "of_group", "read", "read_all", "store"]
 
-_RESTORE = "Restore it from version control, or store a new one with --llmperf-save."
+_STORE = "store a new one with --llmperf-save."
+_RESTORE = f"Restore it from version control, or {_STORE}"
+_MERGE_MARKERS = re.compile(r"^(<{7}|>{7})(?: |$)", re.MULTILINE)
 #: The first version whose files carry a digest.
 DIGESTED_SINCE = 2
 
@@ -67,6 +70,9 @@ def read(path: Path) -> tuple[Baseline, int] | None:
     except RecursionError:
         raise _unusable(path, "the file: it is nested too deeply") from None
     except ValueError as error:
+        if _MERGE_MARKERS.search(text):
+            why = "it holds merge markers, of a conflict that was not resolved"
+            raise _unusable(path, why, f"Take one side of the conflict, or {_STORE}") from None
         raise _unusable(path, f"the file: {error}") from None
     return baseline, version
 

@@ -10,7 +10,7 @@ from pytest_llmperf.baselines.model import Anchor, Baseline
 from pytest_llmperf.baselines.storage import DIGESTED_SINCE
 from pytest_llmperf.metrics import REGISTRY, Summary
 
-__all__ = ["ENOUGH_LAUNCHES", "age_warnings", "beyond_budget", "few_launches", "undigested"]
+__all__ = ["ENOUGH_LAUNCHES", "age_warnings", "beyond_budget", "few_launches", "of_another_test", "undigested"]
 
 #: Launches that a baseline needs for its own noise to be known at all: of 5 the standard deviation is known within
 #: a factor of 3 (chi-squared with 4 degrees of freedom, 95 %), of 3 within a factor of 6.
@@ -36,6 +36,16 @@ def undigested(path: Path, version: int) -> str | None:
     return (
         f"The baseline {path} is of schema version {version} and carries no digest: nothing shows whether it was "
         "edited; python -m pytest_llmperf baselines DIR --migrate gives it one."
+    )
+
+
+def of_another_test(path: Path, baseline: Baseline, test: str) -> str | None:
+    """A sentence about a file that lies where a test's baseline would, and was stored for another one."""
+    if baseline.test == test:
+        return None
+    return (
+        f"The baseline {path} is that of {baseline.test}, by what stands in it: if it was not just renamed with its "
+        "test, it does not belong here; store this test's own with --llmperf-save."
     )
 
 

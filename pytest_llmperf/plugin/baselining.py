@@ -69,13 +69,14 @@ class Shelf:
         )
 
     def doubts(self, path: Path, baseline: baselines.Baseline | None, measurement: Measurement) -> list[str]:
-        """That a baseline is old, or that nothing shows whether it was edited, as sentences."""
+        """That a baseline is old, that of another test, or that nothing shows whether it was edited, as sentences."""
         if baseline is None:
             return []
         max_age = self.options.baseline_max_age
         aged = baselines.age_warnings(baseline, measurement.boards, now=datetime.now(UTC), max_age_days=max_age)
         undigested = baselines.undigested(path, self._versions.get(path, baselines.SCHEMA_VERSION))
-        return [*aged, *([undigested] if undigested else [])]
+        another = baselines.of_another_test(path, baseline, printable(measurement.test))
+        return [*aged, *(text for text in (undigested, another) if text)]
 
     def pass_by(self, measurement: Measurement) -> None:
         """Take note of where the baseline of a measurement would lie that is compared with none."""

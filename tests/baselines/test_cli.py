@@ -80,6 +80,7 @@ def aged(path):
         (edited, "digest"),
         (lambda path: path.write_text("{"), "unusable"),
         (lambda path: path.write_bytes(b"\xff"), "cannot be read"),
+        (lambda path: path.write_text("{\n<<<<<<< ours\n=======\n>>>>>>> theirs\n}"), "it holds merge markers"),
         (lambda path: path.rename(path.parent / "test_z.json"), "its place is nvidia-h200/mistral-7b@unlocked/test_x/"),
         (lambda path: written_as_1(path, lambda b: b.update(test="test_x.py::test_y[1]")), "--migrate"),
     ],

@@ -71,6 +71,8 @@ class TestStale:
         saved.write(BOTH.replace("test_prefill", "test_prompt"))
         saved.run().assert_outcomes(passed=3)
         assert found(saved) == {"stale": [], "missing": [], "not_run": 0}
+        told = [text for record in saved.records().values() for text in record["warnings"] if "is that of" in text]
+        assert ["test_prompt.json is that of test_suite.py::test_prefill, by what" in text for text in told] == [True]
 
     def test_a_removed_parameter_is_named(self, saved):
         saved.write(BOTH.replace("[1, 2]", "[1]"))
@@ -204,6 +206,7 @@ class TestNothingCompared:
         suite.write(BOTH.replace("import pytest", "import pytest\npytestmark = pytest.mark.xfail"))
         result = suite.run()
         result.assert_outcomes(xfailed=3)
+        assert found(suite)["missing"] == []  # nothing would ever store one
         assert result.ret == pytest.ExitCode.TESTS_FAILED
         result.stdout.fnmatch_lines(["error: None of the 3 performance tests*"])
 
