@@ -25,7 +25,7 @@ from pytest_llmperf.report.results import TestRecord
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
 
-__all__ = ["Beside", "definitions", "failure_record", "outputs_record", "record_of"]
+__all__ = ["Beside", "cut_short_record", "definitions", "failure_record", "outputs_record", "record_of"]
 
 #: Reasons of failed requests that the record keeps with their counts.
 _REASONS = 10
@@ -148,6 +148,24 @@ def outputs_record(
         "worst_prompt": agreement and agreement.worst_prompt,
         "reason": reason,
     }
+
+
+def cut_short_record(measurement: Measurement, how: str, reason: str, *, trusted: bool) -> dict[str, Any]:
+    """The record of what was measured of a test that ended before it was decided.
+
+    Args:
+        measurement: With at least one launch.
+        how: Its end, such as ``"failed"``.
+        reason: Of that.
+        trusted: Whether the end says nothing against the measurement itself: it was the test's own.
+    """
+    record = record_of(measurement, measurement.summaries(), None)
+    launches = len(measurement.launches)
+    after = f"{launches} launch{'es' if launches > 1 else ''}"
+    told = f"The test {how} after {after}, before it was decided: {reason}"
+    if trusted or record["invalid"] is not None:
+        return {**record, "warnings": [*record["warnings"], told]}
+    return {**record, "verdict": "invalid", "invalid": told}
 
 
 def failure_record(test: str, reason: str) -> dict[str, Any]:

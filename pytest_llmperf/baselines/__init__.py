@@ -17,11 +17,19 @@ from pytest_llmperf.baselines.model import (
     as_records,
 )
 from pytest_llmperf.baselines.paths import baseline_path, find_elsewhere, group_folder, slug, within_group
-from pytest_llmperf.baselines.storage import digest_of, load, of_group, read, read_all, store
+from pytest_llmperf.baselines.storage import DIGESTED_SINCE, digest_of, load, of_group, read, read_all, store
 from pytest_llmperf.baselines.succession import keeping_anchor, keeping_boards, pinned
-from pytest_llmperf.baselines.upkeep import ENOUGH_LAUNCHES, age_warnings, beyond_budget, few_launches
+from pytest_llmperf.baselines.upkeep import (
+    ENOUGH_LAUNCHES,
+    age_warnings,
+    beyond_budget,
+    few_launches,
+    of_another_test,
+    undigested,
+)
 
 __all__ = [
+    "DIGESTED_SINCE",
     "ENOUGH_LAUNCHES",
     "SCHEMA_VERSION",
     "Anchor",
@@ -41,6 +49,7 @@ __all__ = [
     "keeping_anchor",
     "keeping_boards",
     "load",
+    "of_another_test",
     "of_group",
     "pinned",
     "read",
@@ -48,5 +57,6 @@ __all__ = [
     "same_but_for_workload",
     "slug",
     "store",
+    "undigested",
     "within_group",
 ]

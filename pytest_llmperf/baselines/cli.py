@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_llmperf.baselines.model import SCHEMA_VERSION, Baseline
 from pytest_llmperf.baselines.paths import baseline_path
-from pytest_llmperf.baselines.storage import read, store
+from pytest_llmperf.baselines.storage import DIGESTED_SINCE, read, store
 from pytest_llmperf.baselines.succession import pinned
 from pytest_llmperf.baselines.upkeep import age_warnings, few_launches
 from pytest_llmperf.errors import BaselineError
@@ -34,7 +34,11 @@ def _parser() -> argparse.ArgumentParser:
         description="List stored baselines, a line each, with what is wrong with them; exit status 1 on problems.",
     )
     parser.add_argument("folder", type=Path, help="the folder of the baselines")
-    parser.add_argument("--migrate", action="store_true", help="rewrite files of old schema versions in place")
+    parser.add_argument(
+        "--migrate",
+        action="store_true",
+        help="rewrite files of old schema versions in place; one without digest is vouched for as it stands",
+    )
     parser.add_argument(
         "--pin", action="store_true", help="make the present content the anchor that later changes are held to"
     )
@@ -47,12 +51,13 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class _File:
-    """One file that was looked at: what it holds, or why it cannot be used."""
+    """One file that was looked at: what it holds, or why it cannot be used; what is to be known of its rewriting."""
 
     path: Path
     baseline: Baseline | None
     version: int = SCHEMA_VERSION
     error: str | None = None
+    note: str | None = None
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -69,6 +74,8 @@ def _run(options: argparse.Namespace) -> int:
     problems = {file.path: _problems(root, file, options.max_age) for file in files}
     for file in files:
         print(_line(root, file))
+        if file.note is not None:
+            print(f"  note: {file.note}")
         for problem in problems[file.path]:
             print(f"  problem: {problem}")
     wrong = sum(bool(found) for found in problems.values())
@@ -85,10 +92,20 @@ def _rewritten(files: list[_File], *, pin: bool) -> tuple[list[_File], int]:
         if wanted is not None and (wanted != file.baseline or file.version < SCHEMA_VERSION):
             store(file.path, wanted)
             changed += 1
-            after.append(_File(file.path, wanted))
+            after.append(_File(file.path, wanted, note=_vouched(file.version)))
         else:
             after.append(file)
     return after, changed
+
+
+def _vouched(version: int) -> str | None:
+    """That a file without digest got one, whatever it holds."""
+    if version >= DIGESTED_SINCE:
+        return None
+    return (
+        f"The file was of schema version {version}, without a digest, and nothing showed whether it was edited: its "
+        "new one vouches for what stands there now. Review the difference."
+    )
 
 
 def _look(path: Path) -> _File | None:

@@ -80,7 +80,8 @@ class Baseline(Strict):
     Attributes:
         saved_at: When it was measured, ISO 8601.
         provenance: Of the run that measured it: what is recorded and never part of the identity. ``run`` is the run's
-            id; baselines of one run have shared the launches of an engine.
+            id, ``first_launch`` the engine start that its first launch was on, from 0; baselines that agree in both
+            have shared the launches of an engine.
         metrics: What compares on every board of the same product.
         boards: What compares on the same boards only, by their UUIDs (several are joined by ``+``).
         conditions: What was so while it was measured: one number a launch for each condition that could be observed.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from pytest_llmperf.baselines.paths import group_folder
 from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.files import write_atomically
 
-__all__ = ["digest_of", "load", "of_group", "read", "read_all", "store"]
+__all__ = ["DIGESTED_SINCE", "digest_of", "load", "of_group", "read", "read_all", "store"]
 
-_RESTORE = "Restore it from version control, or store a new one with --llmperf-save."
+_STORE = "store a new one with --llmperf-save."
+_RESTORE = f"Restore it from version control, or {_STORE}"
+_MERGE_MARKERS = re.compile(r"^(<{7}|>{7})(?: |$)", re.MULTILINE)
 #: The first version whose files carry a digest.
-_DIGESTED_SINCE = 2
+DIGESTED_SINCE = 2
 
 
 def load(path: Path) -> Baseline | None:
@@ -55,10 +58,10 @@ def read(path: Path) -> tuple[Baseline, int] | None:
     try:
         content = _parsed(text)
         version = _version(content, path)
-        stated = content.pop("digest", None) if version >= _DIGESTED_SINCE else None
+        stated = content.pop("digest", None) if version >= DIGESTED_SINCE else None
         # Through JSON again: there a list may stand for a tuple, and nothing else for anything.
         baseline = Baseline.model_validate_json(json.dumps(migrated(content)))
-        if version >= _DIGESTED_SINCE and stated != digest_of(content):
+        if version >= DIGESTED_SINCE and stated != digest_of(content):
             raise _unusable(path, "digest: the content is not what was stored; it was edited, or merged")
     except ValidationError as error:
         first = error.errors()[0]
@@ -67,6 +70,9 @@ def read(path: Path) -> tuple[Baseline, int] | None:
     except RecursionError:
         raise _unusable(path, "the file: it is nested too deeply") from None
     except ValueError as error:
+        if _MERGE_MARKERS.search(text):
+            why = "it holds merge markers, of a conflict that was not resolved"
+            raise _unusable(path, why, f"Take one side of the conflict, or {_STORE}") from None
         raise _unusable(path, f"the file: {error}") from None
     return baseline, version
 

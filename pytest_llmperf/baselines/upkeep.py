@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pytest_llmperf.baselines.model import Anchor, Baseline
+from pytest_llmperf.baselines.storage import DIGESTED_SINCE
 from pytest_llmperf.metrics import REGISTRY, Summary
 
-__all__ = ["ENOUGH_LAUNCHES", "age_warnings", "beyond_budget", "few_launches"]
+__all__ = ["ENOUGH_LAUNCHES", "age_warnings", "beyond_budget", "few_launches", "of_another_test", "undigested"]
 
 #: Launches that a baseline needs for its own noise to be known at all: of 5 the standard deviation is known within
 #: a factor of 3 (chi-squared with 4 degrees of freedom, 95 %), of 3 within a factor of 6.
@@ -24,6 +26,26 @@ def few_launches(launches: int) -> str | None:
     return (
         f"The baseline is of {launches} launch{'es' if launches != 1 else ''}: noise is hardly known; save it again "
         f"with --llmperf-launches={ENOUGH_LAUNCHES} or more."
+    )
+
+
+def undigested(path: Path, version: int) -> str | None:
+    """A sentence about a file of a schema version without digest; ``None`` of one that carries one."""
+    if version >= DIGESTED_SINCE:
+        return None
+    return (
+        f"The baseline {path} is of schema version {version} and carries no digest: nothing shows whether it was "
+        "edited; python -m pytest_llmperf baselines DIR --migrate gives it one."
+    )
+
+
+def of_another_test(path: Path, baseline: Baseline, test: str) -> str | None:
+    """A sentence about a file that lies where a test's baseline would, and was stored for another one."""
+    if baseline.test == test:
+        return None
+    return (
+        f"The baseline {path} is that of {baseline.test}, by what stands in it: if it was not just renamed with its "
+        "test, it does not belong here; store this test's own with --llmperf-save."
     )
 
 

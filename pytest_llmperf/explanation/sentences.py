@@ -21,6 +21,7 @@ from pytest_llmperf.explanation.movement import (
 from pytest_llmperf.explanation.rules import CONSEQUENCES, ESSENTIAL, GROUPS, OF_SERVERS, PARTS, RULES
 from pytest_llmperf.report.results import TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_value
+from pytest_llmperf.report.wording import against
 
 __all__ = ["Explanation", "explain"]
 
@@ -28,7 +29,6 @@ __all__ = ["Explanation", "explain"]
 _EXPLAINED = ("regressed", "inconclusive", "improved")
 #: Causes that are told together with the SM clock.
 _HOLDS_BACK = {"power_cap_share": "the power cap", "thermal_share": "heat", "other_throttle_share": "another limit"}
-_DRIFTED = "It drifted from the anchor in several steps: beside the anchor no conditions are kept."
 _DECODES = ("tpot", "itl", "chunk_gap")
 #: A change of the engine's own decode time, of power or of time below this is none, beside one that a gate sees.
 _AS_BEFORE = 0.01
@@ -69,17 +69,17 @@ def explain(test: TestRecord) -> Explanation:
     """
     # What engines answered has no launches and no change: nothing of a latency moves with it.
     # Nor does anything move with a change that may be none.
-    against = [
+    compared = [
         one for one in test.verdicts if one.against == "baseline" and one.change is not None and not _may_be_none(one)
     ]
-    verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in against)), None)
+    verdict = next((v for v in _EXPLAINED if any(one.verdict == v for one in compared)), None)
     if test.invalid is not None:
         return Explanation(None)
-    if (verdict is None or verdict != "regressed") and _drifted(test):
-        return Explanation("regressed", sentences=(_DRIFTED,))
+    if verdict != "regressed" and (drifted := _drifted(test)):
+        return Explanation("regressed", sentences=(drifted,))
     if verdict is None:
         return Explanation(None)
-    verdicts = [one for one in against if one.verdict == verdict and one.change is not None]
+    verdicts = [one for one in compared if one.verdict == verdict and one.change is not None]
     metrics = tuple(one.metric for one in verdicts)
     # An inconclusive change may point either way: it is explained in the direction in which it points.
     worse = verdict != "improved" and not _points_to_better(test, metrics)
@@ -107,8 +107,12 @@ def _may_be_none(verdict: VerdictRecord) -> bool:
     )
 
 
-def _drifted(test: TestRecord) -> bool:
-    return any(one.verdict == "regressed" and one.against == "anchor" for one in test.verdicts)
+def _drifted(test: TestRecord) -> str | None:
+    """That it regressed from its anchor, as a sentence; ``None`` when it did not."""
+    anchored = [one for one in test.verdicts if one.verdict == "regressed" and one.against == "anchor"]
+    if not anchored:
+        return None
+    return f"It has become worse since {against(anchored[0])}: beside the anchor no conditions are kept."
 
 
 def _points_to_better(test: TestRecord, metrics: Collection[str]) -> bool:

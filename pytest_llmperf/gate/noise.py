@@ -50,7 +50,8 @@ class Series:
 
     Attributes:
         test: Its id.
-        run: Which run measured it; tests of one run shared their engine starts launch by launch. ``None`` if unknown.
+        run: Which run measured it, and from which engine start on; tests that agree in this shared their engine starts
+            launch by launch. ``None`` if unknown.
         logs: Natural logarithm of the metric in each launch.
     """
 

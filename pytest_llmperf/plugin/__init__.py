@@ -156,6 +156,11 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and STATE in item.stash:
         item.stash[STATE].failed = True
+        error = None if call.excinfo is None else call.excinfo.value
+        # Within the body it has become a failure in words.
+        item.stash[STATE].failed_by_us |= any(
+            isinstance(e, LlmperfError) for e in (error, getattr(error, "__context__", None))
+        )
     if call.excinfo is not None and call.excinfo.errisinstance(MoreLaunches):
         report.outcome = UNDECIDED  # type: ignore[assignment]  # never counted as any of pytest's own
     return report

@@ -37,8 +37,10 @@ class Shelf:
 
     Attributes:
         sought: By the id of each test that was to be gated, where its baseline lies or would lie.
-        groups: The folders of hardware, model and clock that these lie in.
+        groups: The folders of hardware, model and clock that these lie in, and that baselines of what was only
+            measured would lie in.
         missing: Those of these tests that have none.
+        passed_by: Whether anything was measured to be compared with none.
     """
 
     def __init__(self, options: SessionOptions, boards: Sequence[Board], recorder: Recorder) -> None:
@@ -48,6 +50,9 @@ class Shelf:
         self.sought: dict[str, Path] = {}
         self.groups: set[Path] = set()
         self.missing: list[str] = []
+        self.passed_by = False
+        #: Schema versions of the files that were read.
+        self._versions: dict[Path, int] = {}
 
     def identity(self, measurement: Measurement) -> baselines.Identity:
         """What a baseline of this measurement holds for."""
@@ -63,12 +68,20 @@ class Shelf:
             power_limit_w=limit,
         )
 
-    def aged(self, baseline: baselines.Baseline | None, measurement: Measurement) -> list[str]:
-        """That a baseline is old, as sentences."""
+    def doubts(self, path: Path, baseline: baselines.Baseline | None, measurement: Measurement) -> list[str]:
+        """That a baseline is old, that of another test, or that nothing shows whether it was edited, as sentences."""
         if baseline is None:
             return []
         max_age = self.options.baseline_max_age
-        return baselines.age_warnings(baseline, measurement.boards, now=datetime.now(UTC), max_age_days=max_age)
+        aged = baselines.age_warnings(baseline, measurement.boards, now=datetime.now(UTC), max_age_days=max_age)
+        undigested = baselines.undigested(path, self._versions.get(path, baselines.SCHEMA_VERSION))
+        another = baselines.of_another_test(path, baseline, printable(measurement.test))
+        return [*aged, *(text for text in (undigested, another) if text)]
+
+    def pass_by(self, measurement: Measurement) -> None:
+        """Take note of where the baseline of a measurement would lie that is compared with none."""
+        self.passed_by = True
+        self.groups.add(baselines.group_folder(self.options.baselines, self.identity(measurement)))
 
     def find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
         """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
@@ -76,8 +89,8 @@ class Shelf:
         path = baselines.baseline_path(self.options.baselines, identity, test)
         self.sought[test] = path
         self.groups.add(baselines.group_folder(self.options.baselines, identity))
-        baseline = baselines.load(path)
-        if baseline is not None:
+        if (stored := baselines.read(path)) is not None:
+            baseline, self._versions[path] = stored
             return path, baseline, baselines.differing(baseline.identity, identity)
         if test not in self.missing:
             self.missing.append(test)
@@ -145,6 +158,7 @@ class Shelf:
             **({"request": info.args["request"]} if "request" in info.args else {}),
             "treatment": record_of(measurement, {}, None)["engine"]["treatment"],
             "launches": len(measurement.launches),
+            "first_launch": measurement.launches[0].index,
             "repeats": self.options.repeats,
             **self.recorder.provenance((measurement.boards or "").split("+")),
         }

@@ -39,6 +39,7 @@ class Census:
         self._files: set[str] = set()
         self._ran: set[str] = set()
         self._ended_early: set[str] = set()
+        self._expected_to_fail: set[str] = set()
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Know every performance test, whoever deselects it later."""
@@ -52,6 +53,8 @@ class Census:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Know the tests that ran to their end, and those of which a part (a subtest, say) did not."""
+        if hasattr(report, "wasxfail"):
+            self._expected_to_fail.add(printable(report.nodeid))
         if report.failed or report.skipped:
             self._ended_early.add(printable(report.nodeid))
         elif report.when == "call" and report.passed:
@@ -65,7 +68,8 @@ class Census:
         if ours is None or ours.options.save or runs_nothing:
             return
         selected = [item for item in session.items if "llmperf" in getattr(item, "fixturenames", ())]
-        self._config.stash[RECORDER].journal({"baselines": {"selected": len(selected), **self._account(ours.shelf)}})
+        account = {"selected": len(selected), "measuring": ours.shelf.passed_by, **self._account(ours.shelf)}
+        self._config.stash[RECORDER].journal({"baselines": account})
 
     def _account(self, shelf: Shelf) -> dict[str, Any]:
         from pytest_llmperf.baselines import Baseline, read_all
@@ -80,7 +84,9 @@ class Census:
                     stale.append({"test": baseline.test, "path": self._shown(path)})
                 else:
                     idle.append(baseline.test)
-        return {"stale": stale, "missing": shelf.missing, "idle": idle, "sought": list(shelf.sought)}
+        # A test that is expected to fail never stores one, whatever came of it.
+        missing = [test for test in shelf.missing if self._expected_to_fail.isdisjoint(_owners(test))]
+        return {"stale": stale, "missing": missing, "idle": idle, "sought": list(shelf.sought)}
 
     def _is_stale(self, test: str) -> bool:
         """Whether nothing compares with the baseline of a test that this run has not looked for."""

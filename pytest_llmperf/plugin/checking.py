@@ -168,6 +168,7 @@ class Llmperf:
             return len(measurement.launches) >= launches
 
         measurement, summaries = self._measured(workload, name, enough)
+        self._session.shelf.pass_by(measurement)
         record = record_of(measurement, summaries, None)
         run = self._finish(measurement, summaries, record)
         if measurement.invalid:

@@ -148,7 +148,7 @@ class Judge:
             current, anchor = summaries.get(name), anchored.get(name)
             if current is not None and current.value is not None and anchor is not None and anchor.value is not None:
                 verdicts.append(against("anchor", name, budget, anchor, current))
-        doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.aged(baseline, measurement)]
+        doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.doubts(path, baseline, measurement)]
         return _stopped(verdicts), [*differing, *doubts]
 
     def too_noisy(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> list[str]:
@@ -219,10 +219,18 @@ class Judge:
                 summary = one.summaries(boards).get(metric)
                 values = [] if summary is None else [v for launch in summary.launches for v in launch]
                 if summary is not None and values and min(values) > 0 and all(summary.launches):
-                    run = one.provenance.get("run")
-                    series.append(Series(one.test, run if isinstance(run, str) else None, logs(summary.launches)))
+                    series.append(Series(one.test, _engine_starts(one), logs(summary.launches)))
             self._pools[key] = NoisePool(series)
         return self._pools[key]
+
+
+def _engine_starts(baseline: Baseline) -> str | None:
+    """Tells the baselines whose launches were on the same engine starts, one by one; ``None`` where nothing says it.
+
+    The second measurement of a test begins where the launches of its first have ended.
+    """
+    run, first = (baseline.provenance.get(name) for name in ("run", "first_launch"))
+    return f"{run} from launch {first or 0}" if isinstance(run, str) else None
 
 
 def comparisons(tests: Sequence[tuple[str, Mapping[str, float]]], stored: Sequence[tuple[Path, Baseline]]) -> int:

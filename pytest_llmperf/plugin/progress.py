@@ -44,7 +44,8 @@ class Progress:
         if self._reporter is not None and not self._shown and self._reporter.verbosity >= 0:
             with self._capture.global_and_fixture_disabled():
                 self._reporter.ensure_newline()
-                of = "" if self._launches is None else f" of {self._launches}"
+                # A test that measures several things takes as many launches for each.
+                of = "" if self._launches is None or number > self._launches else f" of {self._launches}"
                 undecided = f", for {tests} undecided test{'s' if tests > 1 else ''}" if self._launches is None else ""
                 self._reporter.write_line(f"llmperf: launch {number}{of}{undecided}")
 

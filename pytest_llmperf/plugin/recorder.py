@@ -243,7 +243,9 @@ class Recorder:
         head = {**self._head(), "gate": journals.gate, "baselines": merged(journals.accounts)}
         self._results = assemble(head, self._records, journals.tests)
         selected = max((account["selected"] for account in journals.accounts), default=0)
-        if session.exitstatus == pytest.ExitCode.OK and (why := nothing_compared(self._results, selected)):
+        measuring = any(account["measuring"] for account in journals.accounts)
+        why = None if measuring else nothing_compared(self._results, selected)
+        if session.exitstatus == pytest.ExitCode.OK and why is not None:
             self._nothing = why
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
@@ -280,16 +282,14 @@ class Recorder:
 
 
 def nothing_compared(results: Results, selected: int) -> str | None:
-    """Why a gating run that has failed nowhere is no success; ``None`` when it is one.
+    """Why a gating run that has failed nowhere, and only measured nowhere, is no success; ``None`` when it is one.
 
     Args:
         results: Of the run.
-        selected: Tests with the ``llmperf`` fixture that were to run; one that only measures is as good as another.
+        selected: Tests with the ``llmperf`` fixture that were to run.
     """
     compared = {"pass", "improved", "regressed", "inconclusive"}
     if not selected or any(verdict.verdict in compared for test in results.tests for verdict in test.verdicts):
-        return None
-    if any(test.verdict == "measured" for test in results.tests):
         return None
     tests = "The one performance test" if selected == 1 else f"None of the {selected} performance tests"
     return (

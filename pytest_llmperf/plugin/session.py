@@ -36,7 +36,7 @@ from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
 from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
-from pytest_llmperf.recording import failure_record, record_of
+from pytest_llmperf.recording import cut_short_record, failure_record, record_of
 from pytest_llmperf.report.exporters.junit import properties
 from pytest_llmperf.runner import Launch, measure_launch
 from pytest_llmperf.trace import dump_repeat
@@ -67,6 +67,7 @@ class TestState:
         finished: Measurements that need no further launch.
         staged: Baselines to store if the test passes.
         failed: Whether any part of the test failed in the last run of its body.
+        failed_by_us: Whether that was an error of ours, and none of the body's own.
         wants_launch: Whether the last run of its body ended in need of another launch.
         properties: Those that the test had before its body first ran.
     """
@@ -85,6 +86,7 @@ class TestState:
     finished: set[str] = field(default_factory=set)
     staged: list[tuple[Path, baselines.Baseline]] = field(default_factory=list)
     failed: bool = False
+    failed_by_us: bool = False
     wants_launch: bool = False
     properties: list[tuple[str, object]] | None = None
 
@@ -307,7 +309,7 @@ class LlmperfSession:
     def begin(self, item: pytest.Item) -> None:
         """A test's body is about to run, for the first time or for another launch."""
         state = item.stash[STATE]
-        state.wants_launch = state.failed = False
+        state.wants_launch = state.failed = state.failed_by_us = False
         item._report_sections.clear()  # what an earlier launch printed is in that engine's log
         state.staged.clear()
         if state.properties is None:
@@ -333,6 +335,7 @@ class LlmperfSession:
                 self.shelf.store(state)
             except BaselineError as error:
                 _fail(call, str(error))
+        self._keep_undecided(state, reports)
         worst = next((r for r in reports if r.failed), call)
         if worst is not None and worst.failed and not state.records:
             state.records[item.nodeid] = failure_record(item.nodeid, _reason(worst))
@@ -346,6 +349,17 @@ class LlmperfSession:
                 report.user_properties = [*report.user_properties, *told]
         if state.records and reports:
             reports[-1].llmperf = list(state.records.values())  # type: ignore[attr-defined]  # travels with the report
+
+    def _keep_undecided(self, state: TestState, reports: list[pytest.TestReport]) -> None:
+        """Keep what was measured of a test that has failed or skipped itself before a later launch was measured."""
+        ends = sorted((r for r in reports if r.failed or r.skipped), key=lambda r: not r.failed)
+        for test, measurement in state.measurements.items():
+            if ends and test not in state.records and measurement.launches:
+                how = "failed" if ends[0].failed else "failed as expected"
+                if ends[0].skipped and not hasattr(ends[0], "wasxfail"):
+                    how = "was skipped"
+                reason, trusted = _reason(ends[0]).removeprefix("Failed: "), not state.failed_by_us
+                self.keep(state, cut_short_record(measurement, how, reason, trusted=trusted))
 
     def _unheeded(self, item: pytest.Item, state: TestState) -> list[str]:
         """What should have failed the test, and did not because its body went on."""
@@ -401,9 +415,11 @@ def _fail(report: pytest.TestReport, reason: str) -> None:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """Why a test failed, in one line."""
+    """Why a test failed or was skipped, in one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash is not None else report.longreprtext
+    if isinstance(report.longrepr, tuple):
+        text = report.longrepr[2].removeprefix("Skipped: ")
     return " ".join(text.split())[:2000] or "failed without a message"
 
 

@@ -80,6 +80,7 @@ def aged(path):
         (edited, "digest"),
         (lambda path: path.write_text("{"), "unusable"),
         (lambda path: path.write_bytes(b"\xff"), "cannot be read"),
+        (lambda path: path.write_text("{\n<<<<<<< ours\n=======\n>>>>>>> theirs\n}"), "it holds merge markers"),
         (lambda path: path.rename(path.parent / "test_z.json"), "its place is nvidia-h200/mistral-7b@unlocked/test_x/"),
         (lambda path: written_as_1(path, lambda b: b.update(test="test_x.py::test_y[1]")), "--migrate"),
     ],
@@ -109,7 +110,10 @@ def test_old_versions_are_rewritten_in_place(command, tmp_path):
     new, old = put(tmp_path), tmp_path / "old.json"
     before = new.read_bytes()
     content = load(written_as_1(old))
-    assert command("--migrate")[1][-1] == "2 baselines, 1 with problems, 1 rewritten"
+    _, lines, _ = command("--migrate")
+    assert lines[-1] == "2 baselines, 1 with problems, 1 rewritten"
+    assert ["vouches for what stands there now. Review the difference." in line for line in lines].count(True) == 1
+    assert not any("vouches" in line for line in command("--migrate")[1])
     assert read(old) == (content, 2)
     assert new.read_bytes() == before
 

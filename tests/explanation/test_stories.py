@@ -287,7 +287,8 @@ def test_two_metrics_that_went_opposite_ways_are_explained_by_the_worse():
 def test_an_anchor_has_no_conditions_to_compare_with():
     verdicts = [verdict("tpot", 1.04), verdict("tpot", 1.07, against="anchor")]
     found = explain(record({"tpot": 1.07}, {**DECODE, "sm_clock": 1e9}, verdicts=verdicts))
-    assert found.sentences == (
-        "It drifted from the anchor in several steps: beside the anchor no conditions are kept.",
-    )
+    assert found.sentences == ("It has become worse since the anchor: beside the anchor no conditions are kept.",)
+    verdicts[1] = verdicts[1] | {"saved_at": "2026-01-02T03:04:05+00:00"}
+    (sentence,) = explain(record({"tpot": 1.07}, DECODE, verdicts=verdicts)).sentences
+    assert sentence.startswith("It has become worse since the anchor of 2026-01-02: ")
     assert found.parts == ()

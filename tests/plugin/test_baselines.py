@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from pytest_llmperf.__main__ import main
 from pytest_llmperf.baselines import BoardRecord, digest_of, load, store
 from pytest_llmperf.plugin.recorder import Recorder
 
@@ -157,12 +158,17 @@ def test_an_edited_number_fails_the_test_with_the_file_and_what_mends_it(one):
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
-def test_one_of_version_1_still_gates(one):
+def test_one_of_version_1_still_gates_and_says_that_it_carries_no_digest(one):
     one.save()
     content = json.loads(one.path.read_text())
     del content["digest"], content["anchor"]
     one.path.write_text(json.dumps(content | {"schema_version": 1}))
-    assert one.gate()[0].ret == 0
+    result, (warning,) = one.gate()
+    assert result.ret == 0
+    told = "is of schema version 1 and carries no digest: nothing shows whether it was edited"
+    assert warning.startswith(f"The baseline {one.path} {told}")
+    assert main(["baselines", str(one.folder / "baselines"), "--migrate"]) == 1
+    assert one.gate()[1] == []
     one.save()
     assert json.loads(one.path.read_text())["schema_version"] == 2
     assert one.baseline.anchor is not None

@@ -51,6 +51,74 @@ def test_a_body_that_measures_only_in_its_first_launch_fails(suite):
     assert stored(suite) == []
 
 
+LATER = (
+    HEAD
+    + """
+launches = []
+@pytest.fixture
+def fixture(): pass
+MARK
+def test_one(llmperf, fixture):
+    launches.append(1)
+    if len(launches) == 2: LATER
+    llmperf.check(W)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("mark", "later", "outcome", "told"),
+    [
+        (
+            "",
+            "pytest.skip('not now')",
+            "skipped",
+            "The test was skipped after 1 launch, before it was decided: not now",
+        ),
+        (
+            "",
+            "raise ValueError('odd')",
+            "failed",
+            "The test failed after 1 launch, before it was decided: ValueError: odd",
+        ),
+        (
+            "",
+            "return",
+            "failed",
+            "before it was decided: test_suite.py::test_one was measured, but not in every launch",
+        ),
+        (
+            "@pytest.mark.xfail",
+            "assert 0",
+            "skipped",
+            "The test failed as expected after 1 launch, before it was decided",
+        ),
+    ],
+)
+@pytest.mark.parametrize("save", ["--llmperf-save", "--llmperf-repeats=3"])
+def test_what_was_measured_before_a_later_launch_went_wrong_is_kept(suite, mark, later, outcome, told, save):
+    suite.write(LATER.replace("MARK", "").replace("LATER", "pass"))
+    suite.run("--llmperf-save", "--llmperf-launches=3")
+    suite.write(LATER.replace("MARK", mark).replace("LATER", later))
+    suite.run("--llmperf-launches=3", save, engine="sim:h200,slowdown=1.06").assert_outcomes(
+        **{"xfailed" if mark else outcome: 1}
+    )
+    record = suite.records()["test_one"]
+    assert (record["outcome"], record["verdict"], record["invalid"]) == (outcome, "measured", None)
+    assert len(record["metrics"]["tpot"]["launches"]) == 1
+    assert told in record["warnings"][-1]
+    assert not any("The run ended" in warning for warning in record["warnings"])
+
+
+def test_an_error_of_ours_in_a_later_launch_leaves_what_was_measured_and_does_not_trust_it(suite):
+    suite.write(LATER.replace("MARK", "").replace("LATER", "llmperf.check(W.replace(batch=2))"))
+    suite.run("--llmperf-launches=3", "--llmperf-save").assert_outcomes(failed=1)
+    record = suite.records()["test_one"]
+    assert (record["outcome"], record["verdict"]) == ("failed", "invalid")
+    assert "after 1 launch, before it was decided: test_suite.py::test_one asked for another work" in record["invalid"]
+    assert len(record["metrics"]["tpot"]["launches"]) == 1
+
+
 def test_asking_for_the_fixture_and_measuring_nothing_fails(suite):
     suite.write("def test_one(llmperf): pass")
     result = suite.run()

@@ -71,6 +71,8 @@ class TestStale:
         saved.write(BOTH.replace("test_prefill", "test_prompt"))
         saved.run().assert_outcomes(passed=3)
         assert found(saved) == {"stale": [], "missing": [], "not_run": 0}
+        told = [text for record in saved.records().values() for text in record["warnings"] if "is that of" in text]
+        assert ["test_prompt.json is that of test_suite.py::test_prefill, by what" in text for text in told] == [True]
 
     def test_a_removed_parameter_is_named(self, saved):
         saved.write(BOTH.replace("[1, 2]", "[1]"))
@@ -88,6 +90,14 @@ class TestStale:
         saved.write(BOTH.replace("llmperf.check(Workload(input_len=8", "llmperf.measure(Workload(input_len=8"))
         saved.run().assert_outcomes(passed=3)
         assert stale(saved) == ["test_suite.py::test_prefill"]
+
+    def test_tests_that_all_only_measure_now_have(self, saved):
+        saved.write(BOTH.replace("check", "measure"))
+        result = saved.run()
+        result.assert_outcomes(passed=3)
+        assert result.ret == 0
+        assert len(stale(saved)) == 3
+        result.stdout.fnmatch_lines(["3 stale baselines, *"])
 
     def test_those_of_other_hardware_are_left_alone(self, saved):
         saved.run("--llmperf-save", "--llmperf-launches=1", engine="sim:a100")
@@ -174,12 +184,14 @@ class TestNotRun:
         saved.pytester.runpytest("--llmperf-engine=sim:h200", "--llmperf-report=report", *results, "--lf")
         assert found(saved) == {"stale": [], "missing": [], "not_run": 2}
 
-    def test_saving_and_measuring_say_nothing_of_baselines(self, saved):
+    def test_saving_says_nothing_of_baselines(self, saved):
         assert saved.run("--llmperf-save", "--llmperf-launches=1", "-k", "prefill").ret == 0
         assert found(saved) is None
-        saved.write(MEASURING)
-        saved.run().assert_outcomes(passed=1)
-        assert found(saved) == {"stale": [], "missing": [], "not_run": 0}
+
+    def test_what_is_only_measured_misses_none(self, suite):
+        suite.write(MEASURING)
+        suite.run().assert_outcomes(passed=1)
+        assert found(suite) == {"stale": [], "missing": [], "not_run": 0}
 
 
 class TestNothingCompared:
@@ -194,6 +206,7 @@ class TestNothingCompared:
         suite.write(BOTH.replace("import pytest", "import pytest\npytestmark = pytest.mark.xfail"))
         result = suite.run()
         result.assert_outcomes(xfailed=3)
+        assert found(suite)["missing"] == []  # nothing would ever store one
         assert result.ret == pytest.ExitCode.TESTS_FAILED
         result.stdout.fnmatch_lines(["error: None of the 3 performance tests*"])
 
@@ -204,6 +217,20 @@ class TestNothingCompared:
     @pytest.mark.parametrize("skipped", ["", "\nimport pytest\n@pytest.mark.skip\ndef test_two(llmperf): pass"])
     def test_a_run_that_only_measures_is_left_alone(self, suite, skipped):
         suite.write(MEASURING + skipped)
+        assert suite.run().ret == 0
+
+    def test_a_test_that_skips_itself_in_its_second_launch_is_compared_with_nothing(self, saved):
+        saved.write(
+            BOTH.replace(
+                "    llmperf.check", "    if len(llmperf._state.measurements): pytest.skip()\n    llmperf.check"
+            )
+        )
+        result = saved.run(engine="sim:h200,slowdown=1.06")
+        result.assert_outcomes(skipped=3)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+    def test_an_expected_failure_of_a_test_that_only_measures_is_left_alone(self, suite):
+        suite.write("import pytest\n" + MEASURING.replace("def", "@pytest.mark.xfail\ndef") + "; assert False")
         assert suite.run().ret == 0
 
     @pytest.mark.parametrize("argument", ["--collect-only", "--setup-plan", "--llmperf-save"])

@@ -4,6 +4,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from pytest_llmperf.baselines import read_all
+from pytest_llmperf.plugin.gating import _engine_starts
+
 
 def test_four_tests_of_three_launches_start_the_engine_three_times(suite):
     result = suite.run("--llmperf-save", "--llmperf-launches=3", "--junitxml=junit.xml")
@@ -53,6 +56,26 @@ def test_two_measurements_in_one_test_need_names_and_get_a_record_each(suite):
     suite.run("--llmperf-save", "--llmperf-launches=2").assert_outcomes(passed=1)
     suite.run("--llmperf-launches=2").assert_outcomes(passed=1)
     assert set(suite.records()) == {"test_pair", "test_pair#longer"}
+
+
+def test_launches_of_a_second_measurement_exceed_no_total_and_are_on_engine_starts_of_their_own(suite):
+    suite.write(
+        """
+        from pytest_llmperf import Workload
+        def test_pair(llmperf):
+            llmperf.check(Workload(4, 4))
+            llmperf.check(Workload(4, 8), name="longer")
+        def test_single(llmperf):
+            llmperf.check(Workload(4, 6))
+        """
+    )
+    result = suite.run("--llmperf-save", "--llmperf-launches=2")
+    result.stdout.fnmatch_lines(["llmperf: launch 2 of 2", "llmperf: launch 3"])
+    stored = [baseline for _, baseline in read_all(suite.folder / "baselines")]
+    starts = {one.test.partition("::")[2]: one.provenance["first_launch"] for one in stored}
+    assert starts == {"test_pair": 0, "test_pair#longer": 1, "test_single": 0}
+    shared = {one.test.partition("::")[2]: _engine_starts(one) for one in stored}
+    assert shared["test_pair"] == shared["test_single"] != shared["test_pair#longer"]
 
 
 def test_a_second_measurement_without_a_name_is_refused(suite):
