@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,7 +134,8 @@ class Shelf:
         path = baselines.baseline_path(self.options.baselines, identity, baseline.test)
         state.staged.append((path, baseline))
         few = baselines.few_launches(len(measurement.launches))
-        return [*([few] if few else []), *self._left_behind(path, identity), *self._crept(state, path, baseline)]
+        doubts = [*self._left_behind(path, identity), *self._crept(state, path, baseline)]
+        return [*([few] if few else []), *_replaced(path, baseline, state.tolerances), *doubts]
 
     def beside(self, measurement: Measurement) -> Beside:
         """What is told of the baseline beside the verdicts: where it comes from, and what was so when it was measured.
@@ -196,6 +197,21 @@ class Shelf:
             baselines.store(path, _heir(path, baseline))
         self.recorder.saved += len(state.staged)
         state.staged.clear()
+
+
+def _replaced(path: Path, baseline: baselines.Baseline, gated: Iterable[str]) -> list[str]:
+    """What is accepted with a baseline: how the gated metrics changed since the one that it replaces."""
+    try:
+        before = baselines.load(path)
+    except BaselineError:
+        return []  # there is nothing that it could be compared with
+    if before is None or before.identity != baseline.identity:
+        return []
+    own = next(iter(baseline.boards), None)
+    old, new = before.summaries(own), baseline.summaries(own)
+    values = [(name, old[name].value, new[name].value) for name in gated if name in old and name in new]
+    changes = [f"{name} {now / then - 1:+.1%}" for name, then, now in values if then and now is not None]
+    return [f"It replaces a baseline of {before.saved_at[:10]}: {', '.join(changes)}."] if changes else []
 
 
 def _heir(path: Path, baseline: baselines.Baseline) -> baselines.Baseline:

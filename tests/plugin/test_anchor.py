@@ -64,3 +64,12 @@ def test_the_anchor_of_the_first_baseline_stays_until_one_is_pinned(suite, slowe
     assert main(["baselines", str(suite.folder / "baselines"), "--pin"]) == 0
     slower(5).assert_outcomes(passed=1)
     assert verdicts(suite, "anchor") == {}
+
+
+def test_a_save_says_what_is_accepted_with_it(suite, slower):
+    slower(0, "--llmperf-save")
+    assert not any("replaces" in warning for record in suite.records().values() for warning in record["warnings"])
+    slower(1, "--llmperf-save")
+    (record,) = suite.records().values()
+    (said,) = (warning for warning in record["warnings"] if "replaces a baseline" in warning)
+    assert "tpot +3." in said or "tpot +2." in said
