@@ -15,7 +15,7 @@ from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
 
-__all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive"]
+__all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive", "plain"]
 
 #: Verdicts that launches were compared for.
 _DECIDED = ("pass", "regressed", "improved", "inconclusive")
@@ -79,7 +79,7 @@ class DerivedTest:
                 {
                     **one.stored.model_dump(mode="json"),
                     "launches_now": self._launches(one),
-                    "derived": None if one.again is None else _plain(asdict(one.again)),
+                    "derived": None if one.again is None else plain(asdict(one.again)),
                     "not_derived": one.reason,
                     "differs": one.differs,
                 }
@@ -198,10 +198,10 @@ def _of_noise(stored: VerdictRecord, drawn: Comparison) -> str | None:
     return None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON types, with nothing that strict JSON cannot hold."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -37,7 +37,7 @@ def again(verdict: VerdictRecord, rules: Mapping[str, Any] | None, metric: Metri
         ValueError: the record holds too little, or what cannot be.
     """
     if not usable(verdict.baseline_launches) or not usable(metric.launches):
-        raise ValueError("a launch without any value, or a value that is not above 0")
+        raise ValueError("a launch without any value, or a value that is not above 0 or beyond all numbers")
     if rules is None:
         raise ValueError("the record does not hold what the run's verdicts were drawn by (gate)")
     _check(rules)
@@ -69,8 +69,10 @@ def _check(rules: Mapping[str, Any]) -> None:
 
 
 def usable(launches: Sequence[Sequence[float]]) -> bool:
-    """Whether every launch has a value, and every value a logarithm."""
-    return bool(launches) and all(launches) and all(math.isfinite(v) and v > 0 for one in launches for v in one)
+    """Whether every launch has a value, and every value and their median a logarithm."""
+    if not launches or not all(launches) or not all(value > 0 for launch in launches for value in launch):
+        return False
+    return all(math.isfinite(statistics.median(launch)) for launch in launches)
 
 
 def centre(launches: Sequence[Sequence[float]]) -> float:

@@ -60,7 +60,7 @@ def format_interval(interval: Sequence[float] | None) -> str:
 def format_tolerance(tolerance: float, better: str) -> str:
     """A tolerance is a ratio in the direction of worse: 5 % more time, or 1/1.05 of the throughput."""
     limit = f"{tolerance * 100:.1f} %"
-    return limit if better == "lower" else f"{limit} (to {format_change(1 / (1 + tolerance) - 1)})"
+    return limit if better == "lower" or tolerance <= -1 else f"{limit} (to {format_change(1 / (1 + tolerance) - 1)})"
 
 
 def unit_of(metrics: Mapping[str, object], name: str) -> str:
@@ -116,7 +116,7 @@ def badness(verdict: VerdictRecord, better: str) -> float:
     if verdict.change is None or verdict.change <= -1:
         return 0.0
     worse = math.log1p(verdict.change) * (1 if better == "lower" else -1)
-    return round(worse / max(math.log1p(verdict.tolerance), 1e-9), 1)
+    return round(worse / max(math.log1p(max(verdict.tolerance, 0.0)), 1e-9), 1)
 
 
 def worst_regression(tests: Iterable[TestRecord]) -> tuple[TestRecord, VerdictRecord] | None:
