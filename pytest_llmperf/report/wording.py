@@ -24,6 +24,7 @@ __all__ = [
     "plural",
     "short_name",
     "unit_of",
+    "value_of",
     "values",
     "worst_regression",
 ]
@@ -123,6 +124,18 @@ def worst_regression(tests: Iterable[TestRecord]) -> tuple[TestRecord, VerdictRe
     """The regressed metric that is furthest beyond its tolerance, with its test."""
     regressed = [(test, verdict) for test in tests for verdict in test.verdicts if verdict.verdict == "regressed"]
     return max(regressed, key=lambda one: badness(one[1], better_of(one[0].metrics, one[1].metric)), default=None)
+
+
+def value_of(test: TestRecord, name: str) -> float | None:
+    """The value of a metric that stands beside its change: that of the launches on which the verdict stands.
+
+    Where there is no verdict against the baseline, the median over all launches; ``None`` where there is no value.
+    """
+    judged_by = next((v for v in test.verdicts if v.metric == name and v.against == "baseline"), None)
+    if judged_by is not None and judged_by.current is not None:
+        return judged_by.current
+    metric = test.metrics.get(name)
+    return None if metric is None else metric.value
 
 
 def improved(test: TestRecord) -> VerdictRecord | None:
