@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -10,15 +11,29 @@ from pytest_llmperf.errors import LlmperfError
 
 __all__ = ["main"]
 
+_PIPE_CLOSED = 128 + 13
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command.
 
     Returns:
         0 on success, 1 on an error of ours (one sentence on stderr), 2 on wrong usage; of ``explain`` and ``compare``,
-        which have something to say with 1, an error of ours is 2 as well.
+        which have something to say with 1, an error of ours is 2 as well; 141, as of other programs that end by
+        SIGPIPE, when nobody reads the output to its end.
     """
-    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would fail once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["model"]:
         from pytest_llmperf.arithmetic import cli
         from pytest_llmperf.models import shape_folder

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pytest_llmperf.explanation.comparison import compare_runs
-from pytest_llmperf.explanation.derivation import chosen, derive
+from pytest_llmperf.explanation.derivation import chosen, derive, plain
 from pytest_llmperf.explanation.printing import derived_lines
 from pytest_llmperf.explanation.side_by_side import compared_lines
 from pytest_llmperf.report.results import Results, read_results
@@ -50,7 +50,7 @@ def compare(a: Path, b: Path, *, as_json: bool) -> int:
     before, now = _load(a), _load(b)
     compared = compare_runs(before, now)
     if as_json:
-        print(_strict({"a": before.run.id, "b": now.run.id, **asdict(compared)}))
+        print(_strict({"a": before.run.id, "b": now.run.id, **plain(asdict(compared))}))
     else:
         _print(compared_lines(before, now, compared))
     return int(not compared.tests)

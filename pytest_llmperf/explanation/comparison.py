@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class ComparedMetric:
         unit: Its unit.
         before: In A: the geometric mean over launches of the median over repeats.
         now: In B.
-        change: now / before - 1; ``None`` where a value is 0.
+        change: now / before - 1; ``None`` where a value is 0, or no number holds it.
         interval: Of the change, at 95 %; ``None`` when nothing tells the noise.
         outside_noise: Whether B is ``"better"`` or ``"worse"``, the interval lying on one side of 0; ``None`` when it
             does not, and of tests that are not comparable.
@@ -172,6 +173,8 @@ def _metric(name: str, before: MetricValue, now: MetricValue, *, comparable: boo
         values = centre(before.launches), centre(now.launches)
         interval = ratio_interval(before.launches, now.launches)
     change = values[1] / values[0] - 1 if values[0] > 0 else None
+    if change is not None and not math.isfinite(change):
+        change = None
     outside: Literal["better", "worse"] | None = None
     beside_zero = interval is not None and interval[0] * interval[1] > 0
     if comparable and not other_board and beside_zero and change is not None and abs(change) >= _LEAST:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pytest_llmperf.errors import ResultsError
+from pytest_llmperf.explanation.contradictions import contradictions, same, tolerance_differs
 from pytest_llmperf.explanation.sentences import Explanation, explain
 from pytest_llmperf.explanation.statistics import again
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
 
-__all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive"]
+__all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive", "plain"]
 
 #: Verdicts that launches were compared for.
 _DECIDED = ("pass", "regressed", "improved", "inconclusive")
-_SAME = 1e-6
+#: Of a verdict, what has to be drawn again as it is stored.
+_NUMBERS = (
+    "baseline", "current", "change", "interval", "alpha", "looks", "launches", "minimum_detectable", "prediction",
+)  # fmt: skip
+_OF_NOISE = ("sd", "df", "own_sd", "own_df", "source")
 
 
 @dataclass(frozen=True)
@@ -47,17 +52,20 @@ class DerivedTest:
         verdicts: In its order.
         verdict: The worst of them, or ``"invalid"`` or ``"measured"``.
         explanation: What moved.
+        contradictions: In what the record contradicts itself beside its verdicts, in words.
     """
 
     record: TestRecord
     verdicts: tuple[DerivedVerdict, ...]
     verdict: str
     explanation: Explanation
+    contradictions: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
         """Whether anything that is stored is not what follows from the record."""
-        return self.verdict != self.record.verdict or any(one.differs for one in self.verdicts)
+        verdicts = self.verdict != self.record.verdict or any(one.differs for one in self.verdicts)
+        return verdicts or bool(self.contradictions)
 
     def to_json(self) -> dict[str, Any]:
         """In plain JSON types."""
@@ -66,11 +74,12 @@ class DerivedTest:
             "stored": self.record.verdict,
             "derived": self.verdict,
             "differs": self.differs,
+            "contradictions": list(self.contradictions),
             "verdicts": [
                 {
                     **one.stored.model_dump(mode="json"),
                     "launches_now": self._launches(one),
-                    "derived": None if one.again is None else _plain(asdict(one.again)),
+                    "derived": None if one.again is None else plain(asdict(one.again)),
                     "not_derived": one.reason,
                     "differs": one.differs,
                 }
@@ -115,7 +124,7 @@ def derive(test: TestRecord, results: Results) -> DerivedTest:
         results: Of the run, for the error rates.
     """
     verdicts = tuple(_derived(one, test, results) for one in test.verdicts)
-    return DerivedTest(test, verdicts, _of_test(test, verdicts), explain(test))
+    return DerivedTest(test, verdicts, _of_test(test, verdicts), explain(test), contradictions(test, results))
 
 
 def _of_test(test: TestRecord, verdicts: Sequence[DerivedVerdict]) -> str:
@@ -130,24 +139,36 @@ def _of_test(test: TestRecord, verdicts: Sequence[DerivedVerdict]) -> str:
 
 
 def _derived(stored: VerdictRecord, test: TestRecord, results: Results) -> DerivedVerdict:
-    if stored.verdict not in _DECIDED:
-        return DerivedVerdict(stored, None, stored.reason or "nothing was compared")
+    drawn = _drawn(stored, test, results)
+    return drawn if drawn.differs else replace(drawn, differs=tolerance_differs(stored, test))
+
+
+def _drawn(stored: VerdictRecord, test: TestRecord, results: Results) -> DerivedVerdict:
     if (of_answers := _of_answers(stored)) is not None:
-        return DerivedVerdict(stored, of_answers, None, _difference(stored, of_answers))
+        return DerivedVerdict(stored, of_answers, None, _difference(stored, of_answers, ("baseline", "current")))
+    if stored.verdict not in _DECIDED and not _compared(stored):
+        return DerivedVerdict(stored, None, stored.reason or "nothing was compared")
     metric = test.metrics.get(stored.metric)
     if metric is None:
         return DerivedVerdict(stored, None, "the record does not hold the metric", "the metric is missing")
+    if results.gate is None and not _compared(stored):
+        return DerivedVerdict(stored, None, "it was recorded by a version that did not keep error rates")
     rules = None if results.gate is None else results.gate.model_dump()
     try:
         drawn = again(stored, rules, metric)
     except ValueError as error:
-        return DerivedVerdict(stored, None, str(error))
-    return DerivedVerdict(stored, drawn, None, _difference(stored, drawn))
+        return DerivedVerdict(stored, None, str(error), f"stored as {stored.verdict}, which does not follow: {error}")
+    return DerivedVerdict(stored, drawn, None, _difference(stored, drawn, _NUMBERS) or _of_noise(stored, drawn))
+
+
+def _compared(stored: VerdictRecord) -> bool:
+    """Whether a verdict holds anything of the statistics, as none does for which no launches were compared."""
+    return any(found is not None for found in (stored.alpha, stored.looks, stored.noise))
 
 
 def _of_answers(stored: VerdictRecord) -> Comparison | None:
     """What engines answered is held to its tolerance as it is; ``None`` of any other metric."""
-    if stored.current is None or stored.metric not in DEFINITIONS:
+    if stored.verdict not in _DECIDED or stored.current is None or stored.metric not in DEFINITIONS:
         return None
     # The share that agrees, or what is to stay below the tolerance; the last bit of a division does not decide.
     beyond = 1 - stored.current - 1e-9 if stored.metric == "token_agreement" else stored.current
@@ -155,28 +176,32 @@ def _of_answers(stored: VerdictRecord) -> Comparison | None:
     return Comparison(stored.metric, verdict, stored.tolerance, stored.baseline, stored.current, stored.change)
 
 
-def _difference(stored: VerdictRecord, drawn: Comparison) -> str | None:
+def _difference(stored: VerdictRecord, drawn: Comparison, names: Sequence[str]) -> str | None:
     if stored.verdict != drawn.verdict:
         return f"stored as {stored.verdict}, derived as {drawn.verdict}"
-    for name in ("baseline", "current", "change", "interval"):
+    for name in names:
         before, now = getattr(stored, name), getattr(drawn, name)
-        if not _same(before, now):
+        if not same(before, now):
             return f"its {name} is stored as {before} and derived as {now}"
     return None
 
 
-def _same(before: Any, now: Any) -> bool:
-    if isinstance(before, tuple | list) and isinstance(now, tuple | list):
-        return len(before) == len(now) and all(_same(one, other) for one, other in zip(before, now, strict=True))
-    if before is None or now is None:
-        return before is now
-    return math.isclose(before, now, rel_tol=_SAME, abs_tol=_SAME)
+def _of_noise(stored: VerdictRecord, drawn: Comparison) -> str | None:
+    if stored.noise is None and drawn.noise is None:
+        return None
+    if stored.noise is None or drawn.noise is None:
+        return "only one of the stored and the derived verdict knows the noise"
+    for name in _OF_NOISE:
+        before, now = getattr(stored.noise, name), getattr(drawn.noise, name)
+        if not same(before, now):
+            return f"its noise.{name} is stored as {before} and derived as {now}"
+    return None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON types, with nothing that strict JSON cannot hold."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -28,6 +28,8 @@ def derived_lines(test: DerivedTest) -> Iterator[str]:
     yield from wrapped(f"{record.verdict}: {record.nodeid}")
     if record.verdict != test.verdict:
         yield from wrapped(f"DIFFERS: the test is stored as {record.verdict}, derived as {test.verdict}", 2)
+    for contradiction in test.contradictions:
+        yield from wrapped(f"DIFFERS: {contradiction}", 2)
     if record.invalid:
         yield from wrapped(f"The measurement cannot be trusted: {record.invalid}", 2)
     for verdict in test.verdicts:

@@ -32,7 +32,7 @@ def strip(metric: MetricValue, verdict: VerdictRecord | None) -> str:
         return ""
     before = [v for launch in verdict.baseline_launches for v in launch] if verdict else []
     band = None
-    if verdict is not None and verdict.baseline is not None:
+    if verdict is not None and verdict.baseline is not None and verdict.tolerance > -1:
         factor = 1 + verdict.tolerance
         band = (verdict.baseline / factor, verdict.baseline * factor)
     low, high = _axis([*values, *before, *(band or ())], _possible(verdict))

@@ -23,6 +23,7 @@ from pytest_llmperf.report.wording import (
     judged,
     plural,
     unit_of,
+    value_of,
     values,
     worst_regression,
 )
@@ -80,8 +81,13 @@ def render(results: Results, template: Path | None = None) -> str:
             of_launch=_of_launch,
             load=_load,
             served=_served,
+            value_of=value_of,
             serves=any(_served(test) for test in tests),
-            columns=[column for column in _COLUMNS if column[2] or any(_has(test, column[0]) for test in tests)],
+            columns=[
+                column
+                for column in _COLUMNS
+                if column[2] or any(value_of(test, column[0]) is not None for test in tests)
+            ],
             missing=_missing,
             first_line=_first_line(tests),
             upkeep=sentences(results.baselines, results.run.command),
@@ -164,15 +170,9 @@ def _load(test: TestRecord) -> str:
 def _served(test: TestRecord) -> str | None:
     """Requests per second within the limits: found by a search, or of the rate that was offered."""
     for name, words in (("max_rate", "up to {}/s"), ("goodput", "{}/s")):
-        metric = test.metrics.get(name)
-        if metric is not None and metric.value is not None:
-            return words.format(f"{metric.value:.3g}")
+        if (value := value_of(test, name)) is not None:
+            return words.format(f"{value:.3g}")
     return None
-
-
-def _has(test: TestRecord, metric: str) -> bool:
-    found = test.metrics.get(metric)
-    return found is not None and found.value is not None
 
 
 def _missing(test: TestRecord) -> list[tuple[str, str]]:

@@ -205,7 +205,10 @@ class VerdictRecord(_Model):
     metric: str
     verdict: Verdict
     baseline: Number | None
-    current: Number | None
+    current: Number | None = Field(
+        description="geometric mean of the launches on which the verdict stands, of each the median over its repeats; "
+        "tables show it, and not the metric's value, beside the change"
+    )
     change: Number | None = Field(description="current / baseline - 1")
     interval: tuple[Number, Number] | None = Field(description="the changes that the launches leave possible")
     tolerance: Number

@@ -20,6 +20,7 @@ from pytest_llmperf.report.wording import (
     judged,
     short_name,
     unit_of,
+    value_of,
     values,
 )
 
@@ -60,7 +61,7 @@ def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]
     verdicts = max((len(_verdict(t)) for t in results.tests), default=0)
     longest = max((len(short_name(t.nodeid)) for t in results.tests), default=0)
     columns = [
-        column for column in _COLUMNS if column[2] or any(_value(t, column[0]) is not None for t in results.tests)
+        column for column in _COLUMNS if column[2] or any(value_of(t, column[0]) is not None for t in results.tests)
     ]
     room = width - _NARROWEST_NAME - 2 - max(13, verdicts)
     while columns and 12 * len(columns) > room:  # rather than a verdict that is cut off
@@ -156,14 +157,14 @@ def _serving(test: TestRecord) -> str | None:
     workload = test.workload or {}
     if test.search is not None:
         limits = ", ".join(f"{name} {format_value(limit, 's')}" for name, limit in workload.get("slo", {}).items())
-        rate = test.metrics["max_rate"].value if "max_rate" in test.metrics else None
+        rate = value_of(test, "max_rate")
         found = "no rate" if rate is None else f"up to {format_value(rate, '')}requests/s"
         return f"{short_name(test.nodeid)}: {found}, with {test.search.attainment:.0%} of the requests within {limits}"
-    goodput = test.metrics.get("goodput")
-    if goodput is None or goodput.value is None:
+    goodput = value_of(test, "goodput")
+    if goodput is None:
         return None
     offered = f" of {workload['rate']:g} offered" if workload.get("rate") else ""
-    served = format_value(goodput.value, "")
+    served = format_value(goodput, "")
     return f"{short_name(test.nodeid)}: {served}requests/s{offered} within every limit (goodput)"
 
 
@@ -186,14 +187,9 @@ def _server(test: TestRecord) -> str:
     return ", ".join(parts) or "nothing told"
 
 
-def _value(test: TestRecord, metric: str) -> float | None:
-    found = test.metrics.get(metric)
-    return None if found is None else found.value
-
-
 def _cell(test: TestRecord, metric: str, bare: bool) -> str:
-    value = _value(test, metric)
-    return f"{'-' if value is None else format_value(value, test.metrics[metric].unit, bare=bare):>10}"
+    value = value_of(test, metric)
+    return f"{'-' if value is None else format_value(value, unit_of(test.metrics, metric), bare=bare):>10}"
 
 
 def _line(test: TestRecord, cells: list[str], name_width: int, width: int) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "plural",
     "short_name",
     "unit_of",
+    "value_of",
     "values",
     "worst_regression",
 ]
@@ -60,7 +61,7 @@ def format_interval(interval: Sequence[float] | None) -> str:
 def format_tolerance(tolerance: float, better: str) -> str:
     """A tolerance is a ratio in the direction of worse: 5 % more time, or 1/1.05 of the throughput."""
     limit = f"{tolerance * 100:.1f} %"
-    return limit if better == "lower" else f"{limit} (to {format_change(1 / (1 + tolerance) - 1)})"
+    return limit if better == "lower" or tolerance <= -1 else f"{limit} (to {format_change(1 / (1 + tolerance) - 1)})"
 
 
 def unit_of(metrics: Mapping[str, object], name: str) -> str:
@@ -116,13 +117,25 @@ def badness(verdict: VerdictRecord, better: str) -> float:
     if verdict.change is None or verdict.change <= -1:
         return 0.0
     worse = math.log1p(verdict.change) * (1 if better == "lower" else -1)
-    return round(worse / max(math.log1p(verdict.tolerance), 1e-9), 1)
+    return round(worse / max(math.log1p(max(verdict.tolerance, 0.0)), 1e-9), 1)
 
 
 def worst_regression(tests: Iterable[TestRecord]) -> tuple[TestRecord, VerdictRecord] | None:
     """The regressed metric that is furthest beyond its tolerance, with its test."""
     regressed = [(test, verdict) for test in tests for verdict in test.verdicts if verdict.verdict == "regressed"]
     return max(regressed, key=lambda one: badness(one[1], better_of(one[0].metrics, one[1].metric)), default=None)
+
+
+def value_of(test: TestRecord, name: str) -> float | None:
+    """The value of a metric that stands beside its change: that of the launches on which the verdict stands.
+
+    Where there is no verdict against the baseline, the median over all launches; ``None`` where there is no value.
+    """
+    judged_by = next((v for v in test.verdicts if v.metric == name and v.against == "baseline"), None)
+    if judged_by is not None and judged_by.current is not None:
+        return judged_by.current
+    metric = test.metrics.get(name)
+    return None if metric is None else metric.value
 
 
 def improved(test: TestRecord) -> VerdictRecord | None:

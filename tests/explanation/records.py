@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import asdict
 from typing import Any
 
@@ -49,15 +50,17 @@ PROVENANCE = {
 
 def metric(name: str, *launches: float, reason: str | None = None) -> dict[str, Any]:
     unit, _ = _UNITS[name]
-    value = sorted(launches)[len(launches) // 2] if launches else None
+    value = statistics.median(launches) if launches else None
     return {
         "unit": unit, "better": "higher" if name in _HIGHER else "lower", "value": value, "percentiles": None,
         "launches": [[one] for one in launches], "reason": reason,
     }  # fmt: skip
 
 
+_OF_LAUNCHES = ("interval", "minimum_detectable", "alpha", "looks", "noise")
 #: What the verdicts of these records are drawn by.
 RULES = Rules.of_run(2, 8)
+GATE = {**asdict(RULES), "launches": RULES.launches}
 #: Launches lie a thousandth apart; their geometric mean is 1.
 NOW, BEFORE = (1 / 1.001, 1.001), (1 / 1.001, 1.0, 1.001)
 
@@ -71,6 +74,8 @@ def verdict(name: str, ratio: float, kind: str | None = None, tolerance: float =
     )
     better = "higher" if name in _HIGHER else "lower"
     found = recorded(compare(name, before, now, better=better, tolerance=tolerance, rules=RULES))
+    if kind in ("no-baseline", "incomparable", "not-applicable", "invalid"):  # no launches were compared
+        found |= {**dict.fromkeys(_OF_LAUNCHES), "launches": 0}
     return {**found, **({} if kind is None else {"verdict": kind}), **more}
 
 
@@ -106,6 +111,7 @@ def document(
         "verdict": kind,
         "outcome": "failed",
         "workload": {"batch": 16, "digest": "d"},
+        "tolerances": dict.fromkeys(regressed, 0.05),
         "engine": {
             "kind": "vllm", "version": "0.11.0", "model": "m", "args": {}, "treatment": {}, "simulated": False,
             "device": "NVIDIA H200", "dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto",
@@ -132,7 +138,13 @@ def record(*args: Any, **more: Any) -> TestRecord:
     return TestRecord.model_validate(document(*args, **more))
 
 
-def run(*tests: dict[str, Any], id: str = "r", gpus: tuple[str, ...] = ("GPU-1",), **machine: Any) -> dict[str, Any]:
+def run(
+    *tests: dict[str, Any],
+    id: str = "r",
+    gpus: tuple[str, ...] = ("GPU-1",),
+    gate: dict[str, Any] | None = GATE,
+    **machine: Any,
+) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "run": {
@@ -148,7 +160,7 @@ def run(*tests: dict[str, Any], id: str = "r", gpus: tuple[str, ...] = ("GPU-1",
             ],
             **machine,
         },
-        "gate": {**asdict(RULES), "launches": RULES.launches},
+        "gate": gate,
         "tests": list(tests),
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ from pytest_llmperf.__main__ import main
 from pytest_llmperf.explanation.derivation import chosen, derive
 from pytest_llmperf.report.results import json_schema
 
-from .records import RULES, document, record, results, run, verdict
+from .records import GATE, RULES, document, record, results, run, verdict
 
 
 @pytest.fixture
@@ -44,12 +44,91 @@ def test_a_verdict_follows_from_its_record():
         ({"baseline_launches": [[0.00503]]}, "derived as"),
         ({"change": 0.01}, "its change is stored as 0.01"),
         ({"current": 0.0047}, "its current is stored as 0.0047"),
+        ({"alpha": 0.5}, "its alpha is stored as 0.5"),
+        ({"looks": 1}, "its looks is stored as 1"),
+        ({"minimum_detectable": 0.001}, "its minimum_detectable is stored as 0.001"),
+        ({"prediction": True}, "its prediction is stored as True"),
+        ({"noise": {**verdict("tpot", 1.07)["noise"], "sd": 0.5}}, "its noise.sd is stored as 0.5"),
+        ({"noise": {**verdict("tpot", 1.07)["noise"], "df": 50}}, "its noise.df is stored as 50"),
+        ({"noise": None}, "knows the noise"),
+        ({"launches": 0}, "after 0 launches, on which it stands, the gate did not look"),
+        ({"launches": 3}, "it stands on 3 launches, and 2 are there"),
+        ({"launches": 7}, "after 7 launches"),
+        ({"baseline_launches": []}, "a launch without any value"),
+        ({"baseline_launches": [[-1.0]]}, "not above 0"),
+        ({"verdict": "not-applicable"}, "stored as not-applicable, derived as regressed"),
+        ({"verdict": "no-baseline"}, "stored as no-baseline, derived as regressed"),
+        ({"alpha": None, "looks": None, "noise": None}, "its alpha is stored as None"),
     ],
 )
 def test_a_record_that_was_changed_afterwards_is_found_out(change, words):
     derived = only(document({"tpot": 1.07}, verdicts=[{**verdict("tpot", 1.07), **change}]))
     assert derived.differs
     assert words in derived.verdicts[0].differs
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [
+        (None, "what the run's verdicts were drawn by"),
+        ({"looks": []}, "the gate cannot look after []"),
+        ({"looks": [2, 1, 8]}, "the gate cannot look after [2, 1, 8]"),
+        ({"looks": [2, 10**9], "launches": 10**9}, "the gate cannot look after"),
+        ({"gated": 0}, "the gate cannot have made 0 comparisons"),
+        ({"gated": 10**400}, "the record contradicts itself"),
+        ({"gated": 1}, "derived as"),
+        ({"pass_alpha": 2}, "the gate's pass_alpha cannot be 2"),
+        ({"family_alpha": 0}, "the gate's family_alpha cannot be 0"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["pass", "regressed", "improved", "inconclusive"])
+def test_a_verdict_that_does_not_follow_from_the_gates_record_is_found_out(report, capsys, gate, words, kind):
+    test = document({"tpot": 1.07}, verdicts=[{**verdict("tpot", 1.07), "verdict": kind}], kind=kind)
+    folder = report(test, gate=None if gate is None else {**GATE, **gate})
+    assert main(["explain", str(folder)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"DIFFERS: stored as {kind}" in out or kind == "regressed"
+    assert words in out or kind != "regressed"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tolerances": {"tpot": 0.5}}, "its tolerance is stored as 0.05, and that of the test as 0.5"),
+        ({"tolerances": {"ttft": 0.05}}, "the test's tolerances do not hold the metric"),
+        ({"tolerances": {}}, "the test's tolerances do not hold the metric"),
+        ({"tolerances": {"tpot": 0.05, "ttft": 0.5}}, "no verdict against the baseline is stored for ttft"),
+        ({"verdicts": [], "verdict": "measured"}, "no verdict against the baseline is stored for tpot"),
+        ({"verdicts": [], "verdict": "no-baseline"}, "no verdict against the baseline is stored for tpot"),
+        ({"verdicts": [], "verdict": "measured", "tolerances": {}}, "the test is stored as measured, and with what"),
+        ({"verdict": "measured"}, "the test is stored as measured, derived as regressed"),
+        ({"verdict": "no-baseline"}, "the test is stored as no-baseline, derived as regressed"),
+        (
+            {"metrics": {"tpot": {**document({"tpot": 1.07})["metrics"]["tpot"], "value": 0.004}}},
+            "the value of tpot is",
+        ),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_found_out(report, capsys, change, words):
+    folder = report({**document({"tpot": 1.07}), **change})
+    assert main(["explain", str(folder), "--json"]) == 1
+    (test,) = json.loads(capsys.readouterr().out)["tests"]
+    assert test["differs"]
+    assert main(["explain", str(folder)]) == 1
+    assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_was_only_measured_or_saved_contradicts_nothing():
+    saved = {**document({"tpot": 1.0}, verdicts=[], verdict="measured"), "provenance": None}
+    run_ = results(saved, gate=None)
+    assert not derive(run_.tests[0], run_).differs
+    assert not only({**saved, "tolerances": {}}).differs
+
+
+def test_the_tolerance_of_an_anchor_is_another_one():
+    anchor = {**verdict("tpot", 1.07, tolerance=0.1), "against": "anchor"}
+    assert not only(document({"tpot": 1.07}, verdicts=[verdict("tpot", 1.07), anchor])).differs
+    assert only(document({"tpot": 1.07}, verdicts=[anchor], kind=anchor["verdict"])).differs
 
 
 def test_launches_that_were_changed_afterwards_are_found_out():
@@ -78,6 +157,7 @@ def test_values_that_cannot_be_are_said_and_not_stumbled_over(value):
     derived = only(test)
     assert derived.verdicts[0].again is None
     assert "not above 0" in derived.verdicts[0].reason
+    assert "not above 0" in derived.verdicts[0].differs
 
 
 def test_a_metric_that_the_record_does_not_hold_differs():
@@ -146,7 +226,9 @@ def test_a_test_that_is_not_there_ends_with_2(report, capsys):
 
 def test_the_report_of_a_killed_run_is_read_from_its_journal(tmp_path, capsys):
     head = {name: value for name, value in run().items() if name in ("run", "environment")}
-    lines = [head, document({"tpot": 1.07}, verdicts=[], verdict="measured")]
+    # As a test is journaled between its launches.
+    waiting = {"verdicts": [], "verdict": "measured", "tolerances": {}}
+    lines = [head, {**document({"tpot": 1.07}, **waiting), "provenance": None}]
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"nodeid": "cut')
     assert main(["explain", str(tmp_path)]) == 0
     assert "Nothing was gated." in capsys.readouterr().out
@@ -156,9 +238,10 @@ def test_a_report_that_was_written_before_there_were_conditions(report, capsys):
     old = document({"tpot": 1.07})
     for name in ("conditions", "provenance", "baseline_provenance"):
         del old[name]
-    for name in ("alpha", "looks", "interval", "minimum_detectable"):
+    del old["tolerances"]
+    for name in ("alpha", "looks", "interval", "minimum_detectable", "noise"):
         old["verdicts"][0][name] = None
-    assert main(["explain", str(report(old))]) == 0
+    assert main(["explain", str(report(old, gate=None))]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "not derived: it was recorded by a version that did not keep error rates" in out
     assert "Decode is 7.0 % slower (TPOT from 4.700 ms to 5.029 ms)." in out

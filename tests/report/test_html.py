@@ -52,7 +52,23 @@ def test_an_anchor_is_told_apart_and_keeps_out_of_the_table_of_metrics():
     page = render(results(test))
     assert page.count('<tr class="anchor">') == 1
     assert "tpot the anchor of 2026-03-01 regressed" in words(page)
-    assert "tpot 4.670 ms +1.0 % pass" in words(page)
+    assert "tpot 4.040 ms +1.0 % pass" in words(page)
+
+
+def test_both_tables_show_the_value_that_the_change_is_of():
+    told = verdict("tpot", "pass", 0.0025, current=0.00401, launches=1)
+    test = record("t", told, metrics={"tpot": metric("tpot", 0.00401, 0.0043, 0.0044), "ttft": metric("ttft", 0.021)})
+    page = words(render(results(test)))
+    assert "t pass 21.00 ms 4.010 ms" in page
+    assert "tpot 4.010 ms +0.2 % pass" in page
+    assert "ttft 21.00 ms" in page
+    assert "Of a metric that was gated it is the geometric mean of the launches on which the verdict stands" in page
+
+
+def test_a_rate_within_the_limits_is_that_of_its_verdict():
+    rate = {**metric("ttft", 4.0, 8.0, 9.0), "unit": "1/s", "better": "higher"}
+    test = record("t", verdict("max_rate", "pass", 0.25, baseline=4.0, current=5.0), metrics={"max_rate": rate})
+    assert "up to 5/s" in words(render(results(test)))
 
 
 def test_advice_and_prediction_are_said():

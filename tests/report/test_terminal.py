@@ -14,6 +14,7 @@ from .records import (
     PASSED,
     REGRESSED,
     UNSTORED,
+    metric,
     record,
     results,
     verdict,
@@ -170,3 +171,17 @@ def test_a_record_without_the_statistics_is_said():
         "verdicts": [old | {"interval": None}]
     }
     assert "now: +20.0 %, tolerance 5.0 %, lower is better" in " ".join(failure_paragraph(test).split())
+
+
+def test_the_table_shows_the_value_on_which_the_verdict_stands():
+    told = verdict("tpot", "improved", -0.1, current=0.0036, launches=1)
+    test = record(
+        "f.py::t", told, metrics={"tpot": metric("tpot", 0.0036, 0.0039, 0.004), "ttft": metric("ttft", 0.021)}
+    )
+    line = next(line for line, _ in table(results(test), 100) if line.startswith("t "))
+    assert line.split() == ["t", "21.00", "ms", "3.600", "ms", "-", "improved", "tpot", "-10.0", "%"]
+
+
+def test_an_anchors_verdict_does_not_change_the_value():
+    test = record("f.py::t", verdict("tpot", "pass", 0.2, against="anchor"), metrics={"tpot": metric("tpot", 0.00467)})
+    assert "4.670 ms" in next(line for line, _ in table(results(test), 100) if line.startswith("t "))

@@ -20,6 +20,8 @@ __all__ = ["METRICS", "benchmark"]
 #: In this order for every test.
 METRICS = ("ttft", "tpot", "e2e_latency", "jpt", "prefill_jpt", "decode_jpt")
 
+_LARGEST = 1e150
+
 
 def benchmark(results: Results) -> str:
     """The file's text: a list of ``name``, ``unit``, ``value`` and, where they exist, ``range`` and ``extra``."""
@@ -51,7 +53,8 @@ def _name(test: TestRecord, metric: str) -> str:
 def _spread(metric: MetricValue) -> str | None:
     """The standard deviation between launches, in the metric's unit; ``None`` of fewer than two."""
     launches = [statistics.median(launch) for launch in metric.launches if launch]
-    if len(launches) < 2:
+    # Beyond this the squares of the deviations have no number.
+    if len(launches) < 2 or not max(map(abs, launches)) < _LARGEST:
         return None
     # The action reads two characters of a number at least.
     deviation = f"{statistics.stdev(launches):.3g}"

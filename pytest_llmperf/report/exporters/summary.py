@@ -20,6 +20,7 @@ from pytest_llmperf.report.wording import (
     launches_used,
     plural,
     unit_of,
+    value_of,
     values,
     worst_regression,
 )
@@ -109,7 +110,7 @@ def _environment(results: Results) -> list[str]:
 def _table(tests: Sequence[TestRecord], room: int) -> list[str]:
     if not tests:
         return []
-    columns = [column for column in _COLUMNS if any(_value(test, column[0]) is not None for test in tests)]
+    columns = [column for column in _COLUMNS if any(value_of(test, column[0]) is not None for test in tests)]
     head = ["Test", "Verdict", *(title for _, title, _ in columns)]
     rows = [[code(t.nodeid), _verdict(t), *(_cell(t, name, bare) for name, _, bare in columns)] for t in tests]
     lines = table(head, rows, numbers=len(columns))
@@ -126,20 +127,15 @@ def _verdict(test: TestRecord) -> str:
     return f"**{test.verdict}**"
 
 
-def _value(test: TestRecord, name: str) -> float | None:
-    metric = test.metrics.get(name)
-    return None if metric is None else metric.value
-
-
 def _cell(test: TestRecord, name: str, bare: bool) -> str:
-    value = _value(test, name)
+    value = value_of(test, name)
     if value is None:
         return "-"
-    shown = format_value(value, test.metrics[name].unit, bare=bare)
+    said = format_value(value, unit_of(test.metrics, name), bare=bare)
     changes: dict[str, float | None] = {told.metric: told.change for told in test.advisory}
     changes |= {verdict.metric: verdict.change for verdict in test.verdicts if verdict.against == "baseline"}
     change = changes.get(name)
-    return shown if change is None else f"{shown} ({format_change(change)})"
+    return said if change is None else f"{said} ({format_change(change)})"
 
 
 def _section(title: str, entries: Sequence[str], remedy: Sequence[str] = ()) -> list[str]:

@@ -54,3 +54,9 @@ def test_every_name_and_value_is_printable(name):
     found = properties("t", [test])
     assert found
     assert all(text.isprintable() for pair in found for text in pair)
+
+
+def test_the_value_is_that_on_which_the_verdict_stands():
+    told = verdict("tpot", "pass", 0.0025, current=0.00401, launches=1)
+    found = dict(properties("t", [record("t", told)]))
+    assert (found["llmperf.tpot.value"], found["llmperf.tpot.change"]) == ("0.00401", "0.0025")

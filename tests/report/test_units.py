@@ -1,0 +1,45 @@
+"""How numbers are printed, whatever number it is."""
+
+import math
+
+import pytest
+
+from pytest_llmperf.report.units import format_change, format_value
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.00467, "s", "4.670 ms"),
+        (0.0, "s", "0 s"),
+        (None, "s", "-"),
+        (math.inf, "s", "-"),
+        (math.nan, "1", "-"),
+        (1e308, "s", "1e+308 s"),
+        (-1e308, "tokens/s", "-1e+308 tokens/s"),
+        (1e308, "J", "1e+296 TJ"),
+        (1e-308, "s", "1e-299 ns"),
+        (5e-324, "tokens/J", "4.94e-324 tokens/J"),
+        (0.614, "1", "61.4%"),
+        (1e308, "1", "over 1,000,000%"),
+        (-1e308, "1", "below -1,000,000%"),
+    ],
+)
+def test_a_value(value, unit, text):
+    assert format_value(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (0.072, "+7.2 %"),
+        (-0.9, "-90.0 %"),
+        (12.5, "+1,250 %"),
+        (1e308, "over +1,000,000 %"),
+        (math.inf, "over +1,000,000 %"),
+        (-1e308, "below -1,000,000 %"),
+        (None, "-"),
+    ],
+)
+def test_a_change(change, text):
+    assert format_change(change) == text
