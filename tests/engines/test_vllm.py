@@ -77,7 +77,8 @@ def test_measure_save_and_gate(vllm, pytester):
     saved.assert_outcomes(passed=4)
     assert len(list((pytester.path / "report/logs").glob("engine-*.log"))) == 3, "three launches start three engines"
 
-    gated = vllm()
+    # What a busy processor's noise decides is not the matter here.
+    gated = vllm("--llmperf-launches=3", "--llmperf-inconclusive=warn")
     gated.assert_outcomes(passed=4)
     tests = records(pytester)
     assert len(tests) == 4
@@ -87,7 +88,7 @@ def test_measure_save_and_gate(vllm, pytester):
     # 4 requests of 32 tokens, twice a launch; what the server counted.
     assert decode["requests"]["output_tokens"] == 4 * 32 * 2 * len(decode["metrics"]["tpot"]["launches"])
     assert decode["requests"]["token_source"] == "server"
-    assert {v["metric"]: v["verdict"] for v in decode["verdicts"]}["tpot"] in ("pass", "improved")
+    assert {v["metric"]: v["verdict"] for v in decode["verdicts"]}["tpot"] in ("pass", "improved", "inconclusive")
     assert tests["test_prefill"]["metrics"]["tpot"]["reason"]
     # Both ends of the overhead are stamps of one clock: the client cannot see a token before the engine had it.
     overhead = decode["client_overhead"]
