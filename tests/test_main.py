@@ -63,10 +63,12 @@ def test_a_reader_that_has_enough_ends_a_command_quietly(report, command):
     folders = {"explain": [report], "report": [report], "schema": [], "compare": [report, report]}[command]
     reading, writing = os.pipe()
     os.close(reading)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "pytest_llmperf", command, *map(str, folders)],
             stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+            env=environment,
         )  # fmt: skip
     finally:
         os.close(writing)
