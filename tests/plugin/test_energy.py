@@ -95,7 +95,7 @@ def test_a_launch_has_its_energy_and_everything_that_follows(bench):
     # The board shows 62 % at full load.
     assert 0.2 < found["dram_utilization"] < 0.62 * (0.5 + 2 / 32)
     assert (energy["source"], energy["reason"]) == ("counter", None)
-    assert 0 < energy["error"] < 0.02 * energy["joules"]
+    assert 0 < energy["error"] < 0.03 * energy["joules"]
     assert energy["power"] == pytest.approx(energy["integral_power"], rel=0.2)  # bursts, read every 100 ms
     assert energy["joules"] == pytest.approx(energy["power"] * energy["seconds"])
     # Shorter than the sensors can see, it was repeated; one repeat had been asked for.
