@@ -87,8 +87,7 @@ class Rules:
 
         Both are 0 where none may be called.
         """
-        share = self._late(look)
-        return self.family_alpha / self.gated * share, self.limit_alpha / self.gated * share
+        return self._parts(self._late(look))
 
     def passing_alpha(self, look: int) -> float:
         """The part of :attr:`pass_alpha` that a pass may use at a look."""
@@ -96,7 +95,9 @@ class Rules:
 
     def improved_alphas(self, look: int) -> tuple[float, float]:
         """What an improvement may use at a look, of the same two errors: it is found when a pass is."""
-        share = self._early(look)
+        return self._parts(self._early(look))
+
+    def _parts(self, share: float) -> tuple[float, float]:
         return self.family_alpha / self.gated * share, self.limit_alpha / self.gated * share
 
     def _late(self, look: int) -> float:
