@@ -242,7 +242,7 @@ def build(spec: EngineSpec, *, launch: int = 0, log_path: str | None = None, sit
     if spec.choice.platform == "sim":
         from pytest_llmperf.engines.simulated import SimulatedEngine
 
-        return SimulatedEngine(spec, launch, site.simulated_board)
+        return SimulatedEngine(spec, launch, site.simulated_boards)
     if spec.choice.platform == "url":
         from pytest_llmperf.engines.openai.engine import OpenAIEngine
 
