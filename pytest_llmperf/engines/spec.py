@@ -242,7 +242,10 @@ def build(spec: EngineSpec, *, launch: int = 0, log_path: str | None = None, sit
     if spec.choice.platform == "sim":
         from pytest_llmperf.engines.simulated import SimulatedEngine
 
-        return SimulatedEngine(spec, launch, site.simulated_board)
+        gpus = spec.choice.treatment.get("tensor_parallel_size", spec.args.get("tensor_parallel_size", 1))
+        # One that makes no sense is the engine's to refuse.
+        gpus = gpus if type(gpus) is int and gpus > 0 else 1
+        return SimulatedEngine(spec, launch, site.simulated_boards and site.simulated_boards(gpus))
     if spec.choice.platform == "url":
         from pytest_llmperf.engines.openai.engine import OpenAIEngine
 

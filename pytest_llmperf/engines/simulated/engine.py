@@ -13,8 +13,8 @@ The peaks hold at the board's highest clocks, where it runs free. FLOPs go with 
 memory clock, and below a share of the highest SM clock with that too: fewer reads are under way at a time then. The
 fixed cost of a step is the host's.
 
-The board (:class:`~pytest_llmperf.engines.simulated_board.SimulatedBoard`) is told of each step when it begins: how
-much of the peak bandwidth and of the FLOPs it uses. What power that takes is the board's to say.
+The board (:class:`~pytest_llmperf.engines.simulated.board.SimulatedBoard`) is told of each step when it begins, and says
+when it ends. What power that takes, and whether the clock gives way, is the board's to say.
 
 Noise is multiplicative and log-normal: one factor for each launch, one for each repeat, drawn from the seed.
 """
@@ -33,12 +33,14 @@ from typing import Any
 from pytest_llmperf.arithmetic import Architecture, Hardware
 from pytest_llmperf.clock import NS_PER_S, VirtualClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
-from pytest_llmperf.engines.simulated_board import NoBoard, SimulatedBoard
+from pytest_llmperf.engines.simulated.board import NoBoard, SimulatedBoard
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.engines.streams import StreamingEngine
 from pytest_llmperf.errors import EngineError, OptionError
 from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.models import config_digest
+from pytest_llmperf.simulation.board import BoardModel
+from pytest_llmperf.simulation.steps import Pace
 from pytest_llmperf.trace import EngineStamps
 
 __all__ = ["SimulatedEngine"]
@@ -92,7 +94,8 @@ class SimulatedEngine(StreamingEngine):
 
     def __init__(self, spec: EngineSpec, launch: int = 0, board: SimulatedBoard | None = None) -> None:
         self.clock = VirtualClock()
-        self._board: SimulatedBoard = board or NoBoard()
+        self._model = BoardModel.named(spec.choice.name.removeprefix("sim:"))
+        self._board: SimulatedBoard = board or NoBoard.of(self._model)
         self._opened = False
         self._spec = spec
         self._launch = launch
@@ -212,19 +215,19 @@ class SimulatedEngine(StreamingEngine):
         flops += sum(self._decode_flops(s.context) for s in decodes)
         tokens = sum(len(s.request.prompt) for s in prefills) + len(decodes)
         moved = self._weight_bytes(max(1, tokens)) + sum(self._kv_bytes(s.context) for s in decodes)
-        sm_share = self._board.sm_clock_mhz() / self._board.max_sm_clock_mhz
-        memory_share = self._board.memory_clock_mhz() / self._board.max_memory_clock_mhz
+        top_sm, top_memory = self._model.product.sm_clocks_mhz[1], self._model.product.memory_clocks_mhz[-1]
         bandwidth = self._hardware.peak_bandwidth
-        peak = self._hardware.peak_flops(self._compute_dtype()) * sm_share
-        memory_s = moved / (bandwidth * _BANDWIDTH_SHARE * memory_share * min(1.0, sm_share / _BANDWIDTH_KNEE))
-        compute_s = flops / (peak * _FLOPS_SHARE)
-        seconds = (max(memory_s, compute_s) + _STEP_OVERHEAD_S) * self._settings["slowdown"]
-        seconds *= self._noise((prefills or decodes)[0].request)
-        start = self.clock.now()
-        end = start + round(seconds * NS_PER_S)
-        memory, compute = moved / (seconds * bandwidth), flops / (seconds * peak)
-        self._board.occupy(start, end, memory=min(1.0, memory), compute=min(1.0, compute))
-        return end
+        top = self._hardware.peak_flops(self._compute_dtype())
+
+        def pace(sm_mhz: float, memory_mhz: float) -> Pace:
+            sm_share = sm_mhz / top_sm
+            peak = top * sm_share
+            reached = bandwidth * _BANDWIDTH_SHARE * memory_mhz / top_memory * min(1.0, sm_share / _BANDWIDTH_KNEE)
+            seconds = max(moved / reached, flops / (peak * _FLOPS_SHARE)) + _STEP_OVERHEAD_S
+            return Pace(seconds, moved / (seconds * bandwidth), flops / (seconds * peak))
+
+        stretch = self._settings["slowdown"] * self._noise((prefills or decodes)[0].request)
+        return self._board.run(self.clock.now(), pace, stretch=stretch)
 
     def _compute_dtype(self) -> str:
         # The V100 has no bfloat16; its engines compute in float16.
