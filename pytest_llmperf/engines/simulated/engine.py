@@ -13,8 +13,8 @@ The peaks hold at the board's highest clocks, where it runs free. FLOPs go with 
 memory clock, and below a share of the highest SM clock with that too: fewer reads are under way at a time then. The
 fixed cost of a step is the host's.
 
-The board (:class:`~pytest_llmperf.engines.simulated.board.SimulatedBoard`) is told of each step when it begins, and says
-when it ends. What power that takes, and whether the clock gives way, is the board's to say.
+The board (:class:`~pytest_llmperf.engines.simulated.board.SimulatedBoard`) is told of each step when it begins, and
+says when it ends. What power that takes, and whether the clock gives way, is the board's to say.
 
 Noise is multiplicative and log-normal: one factor for each launch, one for each repeat, drawn from the seed.
 """
@@ -31,7 +31,7 @@ from math import exp, inf
 from typing import Any
 
 from pytest_llmperf.arithmetic import Architecture, Hardware
-from pytest_llmperf.clock import NS_PER_S, VirtualClock
+from pytest_llmperf.clock import VirtualClock
 from pytest_llmperf.engines import Chunk, EngineInfo, Request
 from pytest_llmperf.engines.simulated.board import NoBoard, SimulatedBoard
 from pytest_llmperf.engines.spec import EngineSpec
