@@ -78,7 +78,9 @@ def watts(board: BoardModel, sm_mhz: float, *, loaded: bool, memory: float = 0.0
     return draw(board, sm_mhz, loaded=loaded).watts(memory, compute)
 
 
-def highest_clock(clocks: Sequence[int], asked_mhz: int, limit: float, reached: Callable[[int], float]) -> int:
+def highest_clock(
+    clocks: Sequence[int], asked_mhz: int, limit: float, reached: Callable[[int], float], *, near_mhz: int | None = None
+) -> int:
     """The highest of some clocks, up to the one asked for, at which a figure keeps within a limit; else the lowest.
 
     Args:
@@ -86,6 +88,17 @@ def highest_clock(clocks: Sequence[int], asked_mhz: int, limit: float, reached: 
         asked_mhz: The clock asked for.
         limit: Of the figure.
         reached: The figure at a clock; it does not fall with the clock.
+        near_mhz: Where to begin to look: the nearer to the result, the less is looked at.
     """
-    within = clocks[: bisect_right(clocks, asked_mhz)]
-    return within[max(0, bisect_right(within, limit, key=reached) - 1)]
+    low, high = -1, bisect_right(clocks, asked_mhz)  # within the limit up to ``low``, beyond it from ``high`` on
+    place = (bisect_right(clocks, near_mhz) if near_mhz is not None else high) - 1
+    stride = 1
+    while high - low > 1:
+        if not low < place < high:
+            place = (low + high) // 2
+        if reached(clocks[place]) <= limit:
+            low, place = place, place + stride
+        else:
+            high, place = place, place - stride
+        stride *= 2
+    return clocks[max(0, low)]
