@@ -221,8 +221,10 @@ def board_of(key: str, tables: dict[str, dict[str, Any]]) -> BoardModel:
     Raises:
         HardwareError: A table, a line or a source is missing, or is unknown.
     """
-    sections: dict[str, type[Any]] = {"product": Product, "memory": Memory, "compute": Compute, "host": Host, "links": Links,
-                "power": Power, "sensors": Sensors}  # fmt: skip
+    sections: dict[str, type[Any]] = {
+        "product": Product, "memory": Memory, "compute": Compute, "host": Host, "links": Links, "power": Power,
+        "sensors": Sensors,
+    }  # fmt: skip
     _expect(key, "", set(sections), set(tables))
     sources: dict[str, str] = {}
     read: dict[str, Any] = {n: _section(key, n, kind, tables[n], sources) for n, kind in sections.items()}
