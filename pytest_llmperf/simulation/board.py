@@ -227,12 +227,14 @@ def board_of(key: str, tables: dict[str, dict[str, Any]]) -> BoardModel:
     Raises:
         HardwareError: A table, a line or a source is missing, or is unknown.
     """
-    sections = {"product": Product, "memory": Memory, "compute": Compute, "host": Host, "links": Links,
-                "power": Power, "sensors": Sensors}  # fmt: skip
+    sections: dict[str, type[Any]] = {
+        "product": Product, "memory": Memory, "compute": Compute, "host": Host, "links": Links, "power": Power,
+        "sensors": Sensors,
+    }  # fmt: skip
     _expect(key, "", set(sections), set(tables))
     sources: dict[str, str] = {}
-    read = {name: _section(key, name, kind, tables[name], sources) for name, kind in sections.items()}
-    return BoardModel(key=key, sources=sources, **read)  # type: ignore[arg-type]
+    read: dict[str, Any] = {n: _section(key, n, kind, tables[n], sources) for n, kind in sections.items()}
+    return BoardModel(key=key, sources=sources, **read)
 
 
 def _section(key: str, section: str, kind: type[_Section], table: dict[str, Any], sources: dict[str, str]) -> _Section:

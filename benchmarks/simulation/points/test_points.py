@@ -1,6 +1,6 @@
 """Points to fit the simulated boards to, and to check them with: run it on a real board.
 
-Every test is one point; nothing is gated. One launch is enough: a simulation is not off by as little as launches differ.
+Every test is one point; nothing is gated. One launch is enough: launches differ by less than a simulation is off.
 
     pytest benchmarks/simulation/points --llmperf-engine vllm --llmperf-model mistral-7b \
         --llmperf-launches 1 --llmperf-repeats 2 --llmperf-report FOLDER
