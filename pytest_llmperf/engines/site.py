@@ -23,7 +23,7 @@ class Site:
         connect_timeout: Seconds until a connection to a server must stand.
         read_timeout: Seconds of silence after which a request has failed.
         start_timeout: Seconds that a server may take to start.
-        simulated_boards: Gives so many boards for a simulated engine to run on.
+        simulated_boards: What a simulated engine runs on, given how many boards it splits its model over.
         calibrations: Of the load client, by its settings: found once, valid for the session.
     """
 

@@ -46,6 +46,12 @@ class Product:
     memory_clocks_mhz: tuple[int, ...]
     idle_sm_clock_mhz: int
 
+    @property
+    def supported_sm_clocks_mhz(self) -> tuple[int, ...]:
+        """Every SM clock that it can be locked at, in whole MHz as the driver tells them, ascending."""
+        first, last, step = self.sm_clocks_mhz
+        return tuple(int(first + step * number) for number in range(1 + round((last - first) / step)))
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -221,8 +227,10 @@ def board_of(key: str, tables: dict[str, dict[str, Any]]) -> BoardModel:
     Raises:
         HardwareError: A table, a line or a source is missing, or is unknown.
     """
-    sections: dict[str, type[Any]] = {"product": Product, "memory": Memory, "compute": Compute, "host": Host, "links": Links,
-                "power": Power, "sensors": Sensors}  # fmt: skip
+    sections: dict[str, type[Any]] = {
+        "product": Product, "memory": Memory, "compute": Compute, "host": Host, "links": Links, "power": Power,
+        "sensors": Sensors,
+    }  # fmt: skip
     _expect(key, "", set(sections), set(tables))
     sources: dict[str, str] = {}
     read: dict[str, Any] = {n: _section(key, n, kind, tables[n], sources) for n, kind in sections.items()}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from math import exp
 
 from pytest_llmperf.arithmetic import Architecture
@@ -47,16 +47,14 @@ class SimulatedEngine(StreamingEngine):
     Args:
         spec: The simulated board, the model, and the settings among its arguments.
         launch: Which engine start this is; with the seed it decides the launch's noise.
-        boards: Gives the boards that it runs on, by their number; without them the clocks run free.
+        board: What it runs on, as many boards together as the model is split over; without one the clocks run free.
 
     Raises:
         OptionError: A setting or an argument makes no sense.
         EngineError: The model cannot be served so.
     """
 
-    def __init__(
-        self, spec: EngineSpec, launch: int = 0, boards: Callable[[int], SimulatedBoard] | None = None
-    ) -> None:
+    def __init__(self, spec: EngineSpec, launch: int = 0, board: SimulatedBoard | None = None) -> None:
         self.clock = VirtualClock()
         self._spec = spec
         self._launch = launch
@@ -74,7 +72,7 @@ class SimulatedEngine(StreamingEngine):
         longest = int(self._config.get("max_position_embeddings", 2048))
         asked = read_arguments(spec.choice.name, spec.arguments)
         self._deployment = deploy(Architecture.from_config(self._config), longest, asked, model)
-        self._board: SimulatedBoard = NoBoard.of(model) if boards is None else boards(asked.tensor_parallel_size)
+        self._board: SimulatedBoard = board or NoBoard.of(model)
         self._steps = self._deployment.steps()
         self._opened = False
         self._factors: dict[str, float] = {}
