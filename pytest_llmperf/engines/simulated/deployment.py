@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pytest_llmperf.arithmetic import Architecture
 from pytest_llmperf.engines.simulated.settings import Arguments
 from pytest_llmperf.errors import ArchitectureError, EngineError
-from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.blocks import BlockPool
+from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.scheduler import Scheduler
 from pytest_llmperf.simulation.steps import StepModel
 

@@ -15,7 +15,7 @@ from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import Request
 from pytest_llmperf.engines.simulated import SimulatedEngine
 from pytest_llmperf.engines.spec import SIMULATED, EngineChoice, specify
-from pytest_llmperf.errors import EngineError, OptionError
+from pytest_llmperf.errors import EngineError
 from pytest_llmperf.models import Model, resolve
 from pytest_llmperf.simulation.board import BoardModel
 
