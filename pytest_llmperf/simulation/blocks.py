@@ -1,13 +1,16 @@
 """The KV cache as vLLM divides it: blocks of equally many tokens, shared by sequences that begin alike.
 
-A sequence holds enough blocks for the tokens it has computed. With prefix caching a full block is filed under a key that
-stands for its tokens and all those before it. It stays filed when its sequence gives it back, until the pool hands it out
-again, so that a later sequence with the same beginning takes it over instead of computing it. Blocks are handed out
-from the front of a queue: those never filed come first, then the ones that have been free longest. A sequence gives its
-blocks back last one first, so that the beginnings, which others are likeliest to share, are kept longest.
+A sequence holds enough blocks for the tokens it has computed. With prefix caching a full block is filed under a key
+that stands for its tokens and all those before it. It stays filed when its sequence gives it back, until the pool hands
+it out again, so that a later sequence with the same beginning takes it over instead of computing it. Blocks are handed
+out from the front of a queue: those never filed come first, then the ones that have been free longest. A sequence gives
+its blocks back last one first, so that the beginnings, which others are likeliest to share, are kept longest.
 
-Every layer is treated as full attention. A sliding window or a hybrid cache lets vLLM give up blocks early or divide the
-cache into groups; neither is modelled.
+The order is that of vLLM 0.32. In 0.23 blocks never filed queue up like the others, so that filed ones are handed out a
+little earlier.
+
+Every layer is treated as full attention. A sliding window or a hybrid cache lets vLLM give up blocks early or divide
+the cache into groups; neither is modelled.
 """
 
 from __future__ import annotations

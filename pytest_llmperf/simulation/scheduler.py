@@ -11,8 +11,8 @@ With asynchronous scheduling a step is scheduled before the tokens of the one be
 token from a step under way is scheduled as if it had that token; once all its output is under way, it is no longer
 scheduled. A preempted sequence still receives the token of a step under way.
 
-Source: ``vllm/v1/core/sched/scheduler.py`` and ``async_scheduler.py`` of vLLM 0.23 and 0.32, whose schedules are equal for
-what is modelled here: no speculative decoding, no priorities, no watermark, no transfer of KV blocks.
+Source: ``vllm/v1/core/sched/scheduler.py`` and ``async_scheduler.py`` of vLLM 0.23 and 0.32, which decide alike on what
+is modelled here: no speculative decoding, no priorities, no watermark, no transfer of KV blocks.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Scheduler:
         end = prompt_len + sequence.output_len
         if prompt_len < 1 or sequence.output_len < 1:
             raise EngineError(
-                f"A sequence of {prompt_len} prompt tokens and {sequence.output_len} output tokens cannot be scheduled.",
+                f"A sequence of {prompt_len} prompt and {sequence.output_len} output tokens cannot be scheduled.",
                 remedy="Give input_len and output_len of at least 1.",
             )
         if end > self.max_model_len:
