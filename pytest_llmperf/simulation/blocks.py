@@ -35,6 +35,7 @@ class BlockTable:
         ids: The blocks in order of their tokens. Empty without prefix caching, where only their number matters.
         keys: What each full block is filed under, as far as it was needed.
         filed: How many of the blocks are filed already.
+        due: With fewer tokens than these there is nothing to file.
     """
 
     prompt: tuple[int, ...]
@@ -43,6 +44,7 @@ class BlockTable:
     ids: list[int] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
     filed: int = 0
+    due: int = 0
 
 
 class BlockPool:
@@ -116,7 +118,7 @@ class BlockPool:
         if self.prefix_caching:
             self._take_back(table.ids)
             table.ids = []
-            table.filed = 0
+            table.filed = table.due = 0
         else:
             self._unheld += table.room // self.block_size
         table.room = 0
@@ -164,6 +166,7 @@ class BlockPool:
             self._key_of[block] = key
             self._filed.setdefault(key, []).append(block)
             table.filed = index + 1
+        table.due = (table.filed + 1) * self.block_size
 
     def _hand_out(self) -> int:
         block, _ = self._queue.popitem(last=False)

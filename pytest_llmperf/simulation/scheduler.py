@@ -227,7 +227,7 @@ class Scheduler:
             sequence.generated += 1
             if not asynchronous:
                 sequence._goal += 1
-            elif filing and sequence._state is _State.RUNNING:
+            elif filing and sequence._state is _State.RUNNING and sequence.computed >= sequence._table.due:
                 self.blocks.file(sequence._table, sequence.computed - sequence._under_way)
             if sequence.generated == sequence.output_len:
                 finished.append(sequence)
@@ -308,7 +308,7 @@ class Scheduler:
             after = before + tokens
             if after > sequence._table.room and not self._make_room(sequence, after, step.preempted):
                 break
-            if filing:
+            if filing and after >= sequence._table.due:
                 blocks.file(sequence._table, min(after, sequence._known))
             if before >= sequence._prefilled_at:
                 decodes.append(sequence)
