@@ -227,7 +227,7 @@ class Scheduler:
             sequence.generated += 1
             if not asynchronous:
                 sequence._goal += 1
-            elif filing and sequence._state is _State.RUNNING and sequence.computed >= sequence._table.due:
+            elif filing and sequence.computed >= sequence._table.due:
                 self.blocks.file(sequence._table, sequence.computed - sequence._under_way)
             if sequence.generated == sequence.output_len:
                 finished.append(sequence)

@@ -117,6 +117,7 @@ def test_one_of_two_equal_blocks_stays_when_the_other_is_reused():
         pool.extend(table, 4)
     for table in tables:
         pool.file(table, 4)
+    assert pool.match(BlockTable(tuple(range(5)), 5), 5) == tables[0].ids, "the one filed first"
     kept = tables[1].ids[0]
     pool.release(tables[0])
     assert held(pool, range(50, 58))

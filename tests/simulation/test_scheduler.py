@@ -179,24 +179,37 @@ class TestPreemption:
         step = stepped(engine)
         assert (step.decodes, step.preempted, engine.running) == ([one], [two], [one])
 
+    def test_computing_again_in_chunks_is_a_prefill_up_to_the_last_known_token(self):
+        engine = scheduler(blocks=4, block_size=4, token_budget=7)
+        one, two = added(engine, sequence(6, 4), sequence(7, 4, first=50))
+        stepped(engine, 3)
+        step = stepped(engine)
+        assert (step.preempted, two.generated, one.generated) == ([two], 2, 4)
+        step = stepped(engine)
+        assert (step.prefills, step.sampled, step.preempted) == ([(two, 0, 7)], [], [])
+        step = stepped(engine)
+        assert (step.prefills, step.sampled, step.decodes) == ([(two, 7, 2)], [two], [])
+        assert stepped(engine).decodes == [two]
+
     def test_a_prompt_is_admitted_only_if_all_of_it_has_room(self):
         engine = scheduler(blocks=4, block_size=4, token_budget=8)
-        one, two = added(engine, sequence(8, 2), sequence(12, 2))
-        stepped(engine)
+        one, two = added(engine, sequence(7, 2), sequence(12, 2))
+        assert stepped(engine).prefills == [(one, 0, 7)]
         assert engine.blocks.free == 2
         assert stepped(engine).prefills == [], "its first chunk has room, the whole has not"
         assert stepped(engine).prefills == [(two, 0, 8)]
-        assert one.generated == 2
 
     def test_what_an_empty_attempt_preempted_is_told_with_the_next_step(self):
         engine = scheduler(blocks=3, block_size=2, async_scheduling=True)
-        one, two = added(engine, sequence(2, 1), sequence(4, 2))
+        one, two = added(engine, sequence(2, 1), sequence(4, 3))
         step = engine.schedule()
         assert step.sampled == [one, two]
         assert engine.schedule() is None, "one gets its only token, and two has no block for its second"
         assert (two.preemptions, list(engine.waiting)) == (1, [two])
         assert engine.complete(step) == [one]
-        assert engine.schedule().preempted == [two]
+        step = engine.schedule()
+        assert (step.preempted, step.prefills) == ([two], [(two, 0, 5)])
+        assert engine.schedule().preempted == []
 
 
 class TestPrefixCaching:
