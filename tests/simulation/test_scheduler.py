@@ -366,6 +366,14 @@ class TestSteady:
         engine.add(sequence(20, 4))
         assert engine.steady() == 7
 
+    def test_no_step_is_none(self):
+        engine = scheduler()
+        (one,) = added(engine, sequence(10, 9))
+        stepped(engine)
+        engine.skip(0)
+        engine.skip(-1)
+        assert (one.computed, one.generated) == (10, 1)
+
     def test_ends_before_a_preemption(self):
         engine = scheduler(blocks=5, block_size=4)
         one, two = added(engine, sequence(4, 12), sequence(4, 12))
@@ -449,7 +457,7 @@ def state(engine):
         [(each.data, each.computed, each.generated, each.preemptions, each.cached) for each in running],
         [(each.data, each.generated, each.preemptions) for each in engine.waiting],
         (blocks.free, blocks.queries, blocks.hits),
-        [(each._table.room, tuple(each._table.ids), each._table.filed, each._goal) for each in running],
+        [(each.table.room, tuple(each.table.ids), each.table.filed, each.goal) for each in running],
         blocks.prefix_caching and (tuple(blocks._queue), tuple(blocks._key_of), deepcopy(blocks._filed)),
     )
 
@@ -479,7 +487,7 @@ def test_limits_hold_and_everyone_finishes(limits, load):
                 tokens_of.setdefault(each.data, []).append(step)
         assert len(engine.running) <= engine.max_sequences
         pool = engine.blocks
-        held = [each._table for each in engine.running]
+        held = [each.table for each in engine.running]
         assert all(table.room >= each.computed for table, each in zip(held, engine.running, strict=True))
         if pool.prefix_caching:
             assert pool.used == len({block for table in held for block in table.ids})
