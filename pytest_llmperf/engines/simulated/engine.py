@@ -1,22 +1,15 @@
-"""A simulated GPU: a plain latency model in virtual time.
+"""A simulated GPU with vLLM on it, in virtual time; everything it produces is marked simulated.
 
-The engine serves like a continuous-batching server: it works in steps, each step takes in the prompts that wait
-(up to a token budget) and decodes one token of every running sequence. A step lasts as long as the roofline
-allows, divided by the share of the peaks that real engines reach, plus a fixed cost per step:
+What happens in it says :mod:`pytest_llmperf.simulation`: which sequences take part in a step, when it is launched, how
+long it takes. The board (:class:`~pytest_llmperf.engines.simulated.board.SimulatedBoard`) says when it ends, because it
+holds the clocks and the power limit. Around them is a client in the same process, which submits requests one after the
+other and has each token a little after its step has ended.
 
-    max(bytes / (bandwidth x 0.66), FLOPs / (peak x 0.65)) + 0.25 ms
+An offer is carried out at once: nothing can come in between, so all of it is foretold, and then the clock is put
+forward. Single requests (``generate``) are served as time passes, on the same server and with the same times.
 
-The three constants put the model of Mistral-7B on an H200 near what was measured there (4.67 ms per token at
-batch 1, 1.48 s for 16 requests of 512 + 256 tokens). They are no fit, and say nothing about other boards.
-
-The peaks hold at the board's highest clocks, where it runs free. FLOPs go with the SM clock. Bandwidth goes with the
-memory clock, and below a share of the highest SM clock with that too: fewer reads are under way at a time then. The
-fixed cost of a step is the host's.
-
-The board (:class:`~pytest_llmperf.engines.simulated.board.SimulatedBoard`) is told of each step when it begins, and
-says when it ends. What power that takes, and whether the clock gives way, is the board's to say.
-
-Noise is multiplicative and log-normal: one factor for each launch, one for each repeat, drawn from the seed.
+Noise is multiplicative and log-normal: one factor for each launch, one for each repeat, drawn from the seed. It and the
+slowdown are factors on every time, the GPU's and the host's alike.
 """
 
 from __future__ import annotations
@@ -24,234 +17,235 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from math import exp, inf
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from math import exp
 
-from pytest_llmperf.arithmetic import Architecture, Hardware
+from pytest_llmperf.arithmetic import Architecture
 from pytest_llmperf.clock import VirtualClock
-from pytest_llmperf.engines import Chunk, EngineInfo, Request
+from pytest_llmperf.engines import Chunk, EngineInfo, Offer, Request
+from pytest_llmperf.engines.account import Account, ServerSide
 from pytest_llmperf.engines.simulated.board import NoBoard, SimulatedBoard
+from pytest_llmperf.engines.simulated.client import Load, Submissions, stamps_of
+from pytest_llmperf.engines.simulated.deployment import deploy
+from pytest_llmperf.engines.simulated.settings import check_settings, read_arguments
 from pytest_llmperf.engines.spec import EngineSpec
 from pytest_llmperf.engines.streams import StreamingEngine
-from pytest_llmperf.errors import EngineError, OptionError
+from pytest_llmperf.errors import EngineError, LlmperfError, RequestError
 from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.models import config_digest
 from pytest_llmperf.simulation.board import BoardModel
-from pytest_llmperf.simulation.steps import Pace
-from pytest_llmperf.trace import EngineStamps
+from pytest_llmperf.simulation.scheduler import Sequence as Tokens
+from pytest_llmperf.simulation.server import Served, Server
+from pytest_llmperf.trace import RequestTrace
 
 __all__ = ["SimulatedEngine"]
 
-_BOARDS = {
-    "sim:v100": "Tesla V100-SXM2-32GB",
-    "sim:a100": "NVIDIA A100-SXM4-80GB",
-    "sim:h100": "NVIDIA H100 80GB HBM3",
-    "sim:h200": "NVIDIA H200",
-}
-_BANDWIDTH_SHARE = 0.66
-_FLOPS_SHARE = 0.65
-_STEP_OVERHEAD_S = 0.25e-3
-#: The share of the highest SM clock below which it takes away from the bandwidth that can be reached: a guess.
-_BANDWIDTH_KNEE = 0.6
-#: Of the memory, how much a server takes for weights and KV cache: vLLM's default.
-_MEMORY_SHARE = 0.9
-_TOKEN_BUDGET = 8192
-_MAX_SEQUENCES = 256
-
-#: The settings that a simulated engine takes, and their defaults.
-_SETTINGS: dict[str, float] = {"seed": 0, "launch_noise": 0.0, "repeat_noise": 0.0, "slowdown": 1.0, "power_scale": 1.0}
-#: Those that are a factor, and on what.
-_FACTORS = {"slowdown": "every time", "power_scale": "the board's power"}
-#: Arguments of real engines that change nothing here: a suite that names them still runs.
-_WITHOUT_EFFECT = {"gpu_memory_utilization", "max_model_len", "load_format", "enforce_eager"}
-
-
-@dataclass(eq=False)
-class _Sequence:
-    request: Request
-    queued_ns: int
-    chunks: asyncio.Queue[Chunk | BaseException] = field(default_factory=asyncio.Queue)
-    scheduled_ns: int = 0
-    first_ns: int = 0
-    generated: int = 0
-
-    @property
-    def context(self) -> int:
-        return len(self.request.prompt) + self.generated
-
 
 class SimulatedEngine(StreamingEngine):
-    """A GPU that exists in virtual time only; everything it produces is marked simulated.
+    """vLLM on a GPU that exists in virtual time only.
 
     Args:
         spec: The simulated board, the model, and the settings among its arguments.
         launch: Which engine start this is; with the seed it decides the launch's noise.
-        board: What it runs on; without one the clocks run free.
+        board: What it runs on, as many boards together as the model is split over; without one the clocks run free.
+
+    Raises:
+        OptionError: A setting or an argument makes no sense.
+        EngineError: The model cannot be served so.
     """
 
     def __init__(self, spec: EngineSpec, launch: int = 0, board: SimulatedBoard | None = None) -> None:
         self.clock = VirtualClock()
-        self._model = BoardModel.named(spec.choice.name.removeprefix("sim:"))
-        self._board: SimulatedBoard = board or NoBoard.of(self._model)
-        self._opened = False
         self._spec = spec
         self._launch = launch
         # Not the spec's key: that holds the model's folder, and a seed has to give the same on every machine.
         arguments = json.dumps(spec.arguments, sort_keys=True, default=repr)
         self._name = f"{spec.choice.name}/{spec.model.name}/{arguments}"
-        self._settings = _settings(spec)
-        self._hardware = Hardware.named(_BOARDS[spec.choice.name])
+        self._settings = check_settings(spec.choice.name, spec.arguments)
         if spec.model.config is None:
             raise EngineError(
                 f"{spec.choice.name} needs the config.json of {spec.model.name}, and nothing is downloaded here.",
                 remedy="Give --llmperf-model a folder with a config.json, or a shipped shape.",
             )
         self._config = spec.model.config
-        model = Architecture.from_config(self._config)
-        # The same contexts come back in every repeat; what they cost is looked up.
-        self._kv_bytes = cache(model.kv_bytes)
-        self._decode_flops = cache(model.flops_per_token)
-        self._prefill_flops = cache(model.prefill_flops)
-        self._weight_bytes = cache(model.decode_weight_bytes)
-        self._footprint = max(model.weight_bytes(), round(_MEMORY_SHARE * (self._hardware.memory_bytes or 0)))
+        model = BoardModel.named(spec.choice.name.removeprefix("sim:"))
+        longest = int(self._config.get("max_position_embeddings", 2048))
+        asked = read_arguments(spec.choice.name, spec.arguments)
+        self._deployment = deploy(Architecture.from_config(self._config), longest, asked, model)
+        self._board: SimulatedBoard = board or NoBoard.of(model)
+        self._steps = self._deployment.steps()
+        self._opened = False
         self._factors: dict[str, float] = {}
-        self._waiting: list[_Sequence] = []
-        self._prefilling: list[_Sequence] = []
-        self._running: list[_Sequence] = []
-        self._stepper: asyncio.Task[None] | None = None
+        self._skipping = True
+        self._serving: asyncio.Task[None] | None = None
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """With an empty cache and nothing under way."""
+        self._server = Server(self._deployment.scheduler(), self._steps, self._board.run, skipping=self._skipping)
+        self._submissions = Submissions(self._deployment.board.host)
+        self._preempted = 0
+        self._unread: dict[Served, asyncio.Queue[Chunk | BaseException]] = {}
+        self._books = self._read_books()
 
     async def open(self) -> EngineInfo:
         """Start at once; a simulated board needs no warming up."""
-        config = self._config
         if not self._opened:
             self._opened = True
+            self._start_afresh()
             self._board.attach(self.clock.now, power_scale=self._settings["power_scale"])
-            self._board.load(self._footprint)
+            self._board.load(self._deployment.footprint_bytes)
+        deployed, asked, config = self._deployment, self._deployment.arguments, self._config
+        quantization = deployed.model.quantization
         return EngineInfo(
             kind="sim",
             version=self._spec.choice.name,
-            device=self._hardware.name,
-            device_count=1,
+            device=deployed.board.product.name,
+            device_count=asked.tensor_parallel_size,
             simulated=True,
             model=self._spec.model.name,
             model_digest=config_digest(config),
             model_config=config,
-            dtype="bfloat16",
-            quantization=None,
-            kv_cache_dtype="auto",
-            tensor_parallel_size=1,
+            dtype=deployed.model.compute_dtype,
+            quantization=None if quantization is None else quantization.method,
+            kv_cache_dtype=asked.kv_cache_dtype,
+            tensor_parallel_size=asked.tensor_parallel_size,
             pipeline_parallel_size=1,
-            max_model_len=int(config.get("max_position_embeddings", 2048)),
+            max_model_len=deployed.max_model_len,
             vocab_size=int(config.get("vocab_size", 32000)),
             special_tokens=frozenset(),
-            args=dict(self._settings),
+            args={**self._settings, **self._spec.arguments},
             treatment=dict(self._spec.choice.treatment),
         )
 
+    def _admit(self, request: Request) -> Served:
+        """What the server takes for a request.
+
+        Raises:
+            RequestError: It is longer than the engine serves.
+        """
+        length, longest = len(request.prompt) + request.output_len, self._deployment.max_model_len
+        if length > longest or not request.prompt or request.output_len < 1:
+            raise RequestError(
+                f"The engine refused the request: {len(request.prompt)} prompt tokens and {request.output_len} output "
+                f"tokens are not between 1 each and max_model_len ({longest}) together."
+            )
+        return Served(Tokens(request.prompt, request.output_len), factor=self._factor(request))
+
+    def _factor(self, request: Request) -> float:
+        """On all times of a request's repeat."""
+        if request.repeat_id not in self._factors:
+            seed = int(self._settings["seed"])
+            launch = random.Random(f"{seed}/{self._name}/{self._launch}").gauss(0, self._settings["launch_noise"])
+            repeat = random.Random(f"{seed}/{request.repeat_id}").gauss(0, self._settings["repeat_noise"])
+            self._factors[request.repeat_id] = exp(launch + repeat) * self._settings["slowdown"]
+        return self._factors[request.repeat_id]
+
+    async def carry(self, offer: Offer) -> list[RequestTrace]:
+        """Foretell what becomes of an offer, and put the clock forward to its end."""
+        if self._unread:
+            return await super().carry(offer)
+        now_ns = self.clock.now()
+        self._server.token_ns = []
+        load = Load(offer, self._server, self._submissions, self._admit, now_ns)
+        try:
+            traces, end_ns = load.carry()
+            await self.clock.sleep_until(end_ns)
+        except BaseException as error:
+            self._abandon()
+            if isinstance(error, Exception) and not isinstance(error, LlmperfError):
+                raise _failure(error) from error
+            raise
+        self._preempted += sum(served.sequence.preemptions > 0 for served in load.served())
+        return traces
+
+    def _abandon(self) -> None:
+        """Nothing that lies ahead of now happens."""
+        self._server.rest(self.clock.now())
+        self._submissions.abandon(self.clock.now())
+        self._board.abandon()
+
     async def generate(self, request: Request) -> AsyncIterator[Chunk]:
-        """Queue a request and yield its tokens as the steps produce them."""
-        sequence = _Sequence(request, queued_ns=self.clock.now())
-        self._waiting.append(sequence)
-        if self._stepper is None or self._stepper.done():
-            self._stepper = asyncio.get_running_loop().create_task(self._serve())
+        """Submit a request and yield its tokens as the steps produce them."""
+        served = self._admit(request)
+        chunks: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
+        served.data = request
+        self._unread[served] = chunks
+        self._submissions.submit(self._server, served, self.clock.now())
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.get_running_loop().create_task(self._serve())
         try:
             while True:
-                chunk = await sequence.chunks.get()
+                chunk = await chunks.get()
                 if isinstance(chunk, BaseException):
                     raise chunk
+                await self.clock.sleep_until(chunk.received_ns)
                 yield chunk
                 if chunk.stamps is not None:
                     return
         finally:
             # A request that was given up frees its place, as with a real engine.
-            for line in (self._waiting, self._prefilling, self._running):
-                if sequence in line:
-                    line.remove(sequence)
+            self._unread.pop(served, None)
+            self._preempted += served.sequence.preemptions > 0
+            self._server.withdraw(served, self.clock.now())
 
     async def _serve(self) -> None:
-        """Work in steps until nothing waits and nothing runs; a mistake in the model is told to every request."""
+        """Work in steps until nothing is left to do; a mistake in the model is told to every request."""
         try:
-            await self._steps()
+            while (when := self._server.next_ns()) is not None:
+                await self.clock.sleep_until(when)
+                self._server.advance()
+                self._hand_out()
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # whatever it is: a request that waits would wait for ever
-            told = error
-            if isinstance(error, Exception):
-                told = EngineError(f"The simulation failed: {type(error).__name__}: {error}.")
-            for sequence in [*self._waiting, *self._prefilling, *self._running]:
-                sequence.chunks.put_nowait(told)
+            told = _failure(error) if isinstance(error, Exception) and not isinstance(error, LlmperfError) else error
+            for chunks in self._unread.values():
+                chunks.put_nowait(told)
+            self._abandon()
 
-    async def _steps(self) -> None:
-        # Everything submitted at the same instant takes part in the same first step.
-        await asyncio.sleep(0)
-        while self._waiting or self._running:
-            self._admit()
-            await self.clock.sleep_until(self._begin_step(self._prefilling, self._running))
-            self._running += self._prefilling
-            self._prefilling.clear()
-            for sequence in list(self._running):
-                self._emit(sequence)
-            # Clients that answer to a token with a new request do so before the next step.
-            await asyncio.sleep(0)
+    def _hand_out(self) -> None:
+        token_ns = self._server.token_ns
+        for served in self._server.given:
+            chunks = self._unread.get(served)
+            if chunks is None:
+                continue
+            stamps = stamps_of(served, token_ns) if served.ended else None
+            chunks.put_nowait(
+                Chunk(
+                    received_ns=token_ns[-1] + self._submissions.delivery_ns(served),
+                    tokens=1,
+                    input_tokens=len(served.sequence.prompt),
+                    output_tokens=served.sequence.output_len if served.ended else None,
+                    stamps=stamps,
+                )
+            )
 
-    def _admit(self) -> None:
-        budget = _TOKEN_BUDGET - len(self._running)
-        while self._waiting and len(self._running) + len(self._prefilling) < _MAX_SEQUENCES:
-            length = len(self._waiting[0].request.prompt)
-            # A prompt longer than the whole budget still has to be served: alone.
-            if length > budget and self._prefilling:
-                break
-            budget -= length
-            sequence = self._waiting.pop(0)
-            sequence.scheduled_ns = self.clock.now()
-            self._prefilling.append(sequence)
+    def _read_books(self) -> tuple[int, int, int, int]:
+        """Preempted requests, preemptions, prompt tokens looked up in the prefix cache, and found there."""
+        blocks = self._server.scheduler.blocks
+        return self._preempted, self._server.preemptions, blocks.queries, blocks.hits
 
-    def _begin_step(self, prefills: list[_Sequence], decodes: list[_Sequence]) -> int:
-        """Tell the board what begins; when it will end, in ns."""
-        flops = sum(self._prefill_flops(len(s.request.prompt)) for s in prefills)
-        flops += sum(self._decode_flops(s.context) for s in decodes)
-        tokens = sum(len(s.request.prompt) for s in prefills) + len(decodes)
-        moved = self._weight_bytes(max(1, tokens)) + sum(self._kv_bytes(s.context) for s in decodes)
-        top_sm, top_memory = self._model.product.sm_clocks_mhz[1], self._model.product.memory_clocks_mhz[-1]
-        bandwidth = self._hardware.peak_bandwidth
-        top = self._hardware.peak_flops(self._compute_dtype())
+    async def open_account(self) -> None:
+        """From now on it counts."""
+        self._books = self._read_books()
 
-        def pace(sm_mhz: float, memory_mhz: float) -> Pace:
-            sm_share = sm_mhz / top_sm
-            peak = top * sm_share
-            reached = bandwidth * _BANDWIDTH_SHARE * memory_mhz / top_memory * min(1.0, sm_share / _BANDWIDTH_KNEE)
-            seconds = max(moved / reached, flops / (peak * _FLOPS_SHARE)) + _STEP_OVERHEAD_S
-            return Pace(seconds, moved / (seconds * bandwidth), flops / (seconds * peak))
-
-        stretch = self._settings["slowdown"] * self._noise((prefills or decodes)[0].request)
-        return self._board.run(self.clock.now(), pace, stretch=stretch)
-
-    def _compute_dtype(self) -> str:
-        # The V100 has no bfloat16; its engines compute in float16.
-        return "float16" if self._spec.choice.name == "sim:v100" else "bfloat16"
-
-    def _noise(self, request: Request) -> float:
-        if request.repeat_id not in self._factors:
-            seed = int(self._settings["seed"])
-            launch = random.Random(f"{seed}/{self._name}/{self._launch}").gauss(0, self._settings["launch_noise"])
-            repeat = random.Random(f"{seed}/{request.repeat_id}").gauss(0, self._settings["repeat_noise"])
-            self._factors[request.repeat_id] = exp(launch + repeat)
-        return self._factors[request.repeat_id]
-
-    def _emit(self, sequence: _Sequence) -> None:
-        now = self.clock.now()
-        sequence.generated += 1
-        sequence.first_ns = sequence.first_ns or now
-        finished = sequence.generated == sequence.request.output_len
-        stamps = EngineStamps(sequence.queued_ns, sequence.scheduled_ns, sequence.first_ns, now) if finished else None
-        sequence.chunks.put_nowait(
-            Chunk(now, 1, len(sequence.request.prompt), sequence.generated if finished else None, stamps)
+    async def close_account(self) -> Account:
+        """How often sequences were preempted, and what the prefix cache found; nothing where there was neither."""
+        requests, preemptions, queries, hits = (
+            now - before for now, before in zip(self._read_books(), self._books, strict=True)
         )
-        if finished:
-            self._running.remove(sequence)
+        if not preemptions and not queries:
+            return Account()
+        told = ServerSide(preemptions=preemptions, prefix_cache_hit_rate=hits / queries if queries else None)
+        if not preemptions:
+            return Account(server=told)
+        tokens = self._deployment.kv_blocks * self._deployment.arguments.block_size
+        warning = (
+            f"{requests} requests were preempted {preemptions} times and computed anew: the KV cache holds only "
+            f"{tokens} tokens."
+        )
+        return Account(server=told, warnings=(warning,))
 
     async def outputs(self, prompts: Sequence[tuple[int, ...]], length: int) -> Outputs | Unavailable:
         """Nothing: only the time of a token is simulated."""
@@ -264,36 +258,14 @@ class SimulatedEngine(StreamingEngine):
 
     async def close(self) -> None:
         """Drop whatever was running, and leave the board."""
-        if self._stepper is not None and not self._stepper.done():
-            self._stepper.cancel()
-        self._waiting.clear()
-        self._running.clear()
+        if self._serving is not None and not self._serving.done():
+            self._serving.cancel()
         if self._opened:
             self._opened = False
+            self._abandon()
             self._board.unload()
             self._board.detach()
 
 
-def _settings(spec: EngineSpec) -> dict[str, float]:
-    own = {name: value for name, value in spec.args.items() if name not in _WITHOUT_EFFECT}
-    return check_settings(spec.choice.name, {**own, **spec.choice.treatment})
-
-
-def check_settings(engine: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """The settings of a simulated engine, complete.
-
-    Raises:
-        OptionError: a setting does not exist, is no number, or makes no sense.
-    """
-    for name, value in given.items():
-        if name not in _SETTINGS:
-            raise OptionError(f"{engine} has no setting {name!r}.", remedy=f"It takes: {', '.join(sorted(_SETTINGS))}.")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
-            raise OptionError(f"{engine}: {name} is a number of at least 0, not {value!r}.")
-        if name.endswith("_noise") and value > 1:
-            raise OptionError(f"{engine}: {name} is a relative standard deviation of at most 1, not {value!r}.")
-        if name in _FACTORS and not 1e-3 <= value <= 1e3:
-            raise OptionError(
-                f"{engine}: {name} is a factor on {_FACTORS[name]} from 0.001 to 1000, and cannot be {value!r}."
-            )
-    return {**_SETTINGS, **given}
+def _failure(error: Exception) -> EngineError:
+    return EngineError(f"The simulation failed: {type(error).__name__}: {error}.")
