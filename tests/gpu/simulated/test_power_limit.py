@@ -121,6 +121,29 @@ def test_it_is_shown_and_ends_with_the_load(heavy):
     assert driven.steps(5, 0.005, 0.3, compute) == [5 * MS] * 5
 
 
+def test_light_work_ends_it_as_a_pause_does(heavy):
+    driven, compute = heavy
+    driven.steps(100, 0.005, 0.3, compute)
+    driven.steps(100, 0.005, 0.6, 0.02)
+    light = driven.watts(0.6, 0.02)
+    free_s = driven.model.power.limit_s * log((890 - light) / (890 - 700))
+    capped, begin = driven.capped_ns(), driven.now
+    driven.steps(1, 1.0, 0.3, compute)
+    assert driven.now - begin - (driven.capped_ns() - capped) == pytest.approx(free_s * NS_PER_S, rel=1e-3)
+
+
+@pytest.mark.parametrize("worked_s", [0, 1])
+def test_after_what_was_abandoned_the_mean_is_that_of_what_was_done(heavy, worked_s):
+    driven, compute = heavy
+    pace, at = work(0.005, 0.3, compute), 0
+    while at < 3 * NS_PER_S:
+        at = driven.device.run(at, pace)
+    driven.now = worked_s * NS_PER_S
+    driven.device.abandon()
+    (took,) = driven.steps(1, 0.005, 0.3, compute)
+    assert (took > 5.3 * MS) if worked_s else (took == 5 * MS)
+
+
 def test_a_clock_that_draws_less_than_the_limit_is_never_capped(heavy):
     driven, compute = heavy
     driven.device.lock_sm_clock(900)
