@@ -68,8 +68,7 @@ class SimulatedDevice(SimulatedSensors):
         self.history.forget(min([present, *self._watched.values()]) - _KEPT_NS)
         self._power_scale = power_scale
         self._state_changed()
-        # Every engine begins alike: it took long to start.
-        self._governor.mean_w, self._governor.capped = self._rest.watts, False
+        self._governor.begin(self._rest.watts)  # every engine begins alike
 
     def detach(self) -> None:
         """The engine has closed; whatever it foretold does not happen."""
@@ -80,6 +79,7 @@ class SimulatedDevice(SimulatedSensors):
         """A model takes so many bytes of the memory."""
         self._loaded_bytes = size
         self._state_changed()
+        self._governor.begin(self._rest.watts)  # loading takes long
 
     def unload(self) -> None:
         """Nothing is loaded any more."""
@@ -127,7 +127,7 @@ class SimulatedDevice(SimulatedSensors):
         if self._spans.end_ns > present:
             self._spans.cut(present)
             governor = self._governor
-            governor.mean_w, governor.capped = self._rest.watts, False
+            governor.begin(self._rest.watts)
             for level, lasted in self.history.pieces(present - _KEPT_NS, present):
                 governor.mean_w = governor.after(level.watts, lasted / NS_PER_S)
 

@@ -35,10 +35,13 @@ class Governor:
 
     def __init__(self, limit_w: float, constant_s: float, mean_w: float) -> None:
         self.limit_w = limit_w
-        self.mean_w = mean_w
         self.most_w = limit_w * (1 + _ROUNDING)
-        self.capped = False
+        self.mean_w, self.capped = mean_w, False
         self._constant_s = constant_s
+
+    def begin(self, watts: float) -> None:
+        """So much has been drawn for long."""
+        self.mean_w, self.capped = watts, False
 
     def after(self, watts: float, seconds: float) -> float:
         """The running mean when so much was drawn for so long, in W."""
