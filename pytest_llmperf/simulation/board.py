@@ -60,13 +60,15 @@ class Memory:
     Attributes:
         copy_bandwidth: Of a copy within the board, bytes read and written per second.
         weights_share: Share of the peak at which weights are read.
-        cache_share: Share of the peak at which KV caches are read.
+        cache_share: Share of the peak at which KV caches of 16 bits are read.
+        cache_share_8bit: Share of the peak at which KV caches of 8 bits are read.
         knee_mhz: The SM clock below which the bandwidth that is reached falls with it: fewer reads are under way.
     """
 
     copy_bandwidth: float
     weights_share: float
     cache_share: float
+    cache_share_8bit: float
     knee_mhz: float
 
 
@@ -81,7 +83,8 @@ class Compute:
             order of the two times; infinity would be the roofline's maximum.
         token_s: Seconds that each token of a step adds for what is neither (norms, activations), for each layer, at the
             highest SM clock.
-        sequence_s: Seconds that each sequence of a step adds (sampling, its share of the attention's launch).
+        head_s: Seconds that each KV head of a decoding sequence adds in each layer, whatever its context.
+        sequence_s: Seconds that each sequence of a step adds: its output projection is sampled from.
         layer_s: Seconds that each layer adds to a step: its kernels begin and end one after the other.
         step_s: Seconds that each step adds.
     """
@@ -90,6 +93,7 @@ class Compute:
     attention_share: float
     blend: float
     token_s: float
+    head_s: float
     sequence_s: float
     layer_s: float
     step_s: float
@@ -105,7 +109,9 @@ class Host:
         deliver_s: Seconds from the end of a step until the client has its tokens.
         graph_launch_s: Seconds to prepare and launch a step of decodes alone, which is one CUDA graph.
         sequence_launch_s: Seconds that each sequence of a step adds to that.
-        layer_launch_s: Seconds for each layer to launch a step with prompt tokens in it, compiled.
+        piecewise_launch_s: Seconds for each layer to launch a step with prompt tokens in it that has few enough tokens
+            for a CUDA graph between one attention and the next.
+        layer_launch_s: Seconds for each layer to launch a larger step, compiled.
         eager_layer_launch_s: Seconds for each layer to launch any step of an engine that neither compiles nor captures.
     """
 
@@ -114,6 +120,7 @@ class Host:
     deliver_s: float
     graph_launch_s: float
     sequence_launch_s: float
+    piecewise_launch_s: float
     layer_launch_s: float
     eager_layer_launch_s: float
 

@@ -4,8 +4,9 @@ A step multiplies every weight with all its tokens. Weights are read once for al
 peak bandwidth; products go at most at a share of the peak FLOPs. One turns into the other gradually::
 
     products  = (memory^p + compute^p)^(1/p)
-    attention = cache bytes / bandwidth + prompt FLOPs / peak
-    step      = products + attention + tokens + sequences + layers + all-reduces + a constant
+    decodes   = bytes of their KV caches / bandwidth + KV heads of all sequences
+    prompts   = FLOPs of their attention / peak, or bytes of their KV caches / bandwidth if that is longer
+    step      = products + decodes + prompts + tokens + sequences + layers + all-reduces + a constant
 
 FLOPs go with the SM clock, bandwidth with the memory clock, and below the knee with the SM clock too. What layers and
 tokens add goes with the SM clock: kernels that begin, end and move little are latencies of it.
@@ -29,20 +30,24 @@ class Work(NamedTuple):
     Attributes:
         tokens: That it computes.
         sequences: That take part.
-        decodes_only: Whether no prompt is among them: such a step is launched as one CUDA graph.
+        decodes: Those of them that decode.
         weight_bytes: That it reads.
-        cache_bytes: That it reads.
+        cache_bytes: That the decoding sequences read.
+        prompt_bytes: That the prompts read of their KV caches.
         matmul_flops: Of the weights.
-        attention_flops: Of prompts with their context.
+        attention_flops: Of the decoding sequences with their contexts.
+        prompt_flops: Of the prompts with theirs.
     """
 
     tokens: int
     sequences: int
-    decodes_only: bool
+    decodes: int
     weight_bytes: float
     cache_bytes: float
+    prompt_bytes: float
     matmul_flops: float
     attention_flops: float
+    prompt_flops: float
 
 
 class Pace(NamedTuple):
@@ -68,12 +73,20 @@ class StepModel:
         gpus: Boards over which each layer is split.
         kv_dtype: Of the KV cache; ``None``: the model's.
         eager: Whether the engine neither compiles nor captures.
+        captured_tokens: The largest step for which it has captured CUDA graphs.
     """
 
     def __init__(
-        self, model: Architecture, board: BoardModel, *, gpus: int = 1, kv_dtype: str | None = None, eager: bool = False
+        self,
+        model: Architecture,
+        board: BoardModel,
+        *,
+        gpus: int = 1,
+        kv_dtype: str | None = None,
+        eager: bool = False,
+        captured_tokens: int = 512,
     ) -> None:
-        self._board, self._gpus, self._eager = board, gpus, eager
+        self._board, self._gpus, self._eager, self._captured_tokens = board, gpus, eager, captured_tokens
         hardware = board.hardware
         self._bandwidth = hardware.peak_bandwidth
         self._matmul_peak = peak_matmul_flops(model, hardware)
@@ -85,6 +98,11 @@ class StepModel:
         self._layer_flops = model.weight_flops_per_token - self._head_flops
         self._max_sm_mhz = board.product.sm_clocks_mhz[1]
         self._max_memory_mhz = board.product.memory_clocks_mhz[-1]
+        attentions = [layer.attention for layer in model.decoder.layers]
+        kv_heads = sum(max(one.kv_heads, gpus) for one in attentions) / self._layers
+        self._kv_heads_s = kv_heads * board.compute.head_s
+        small = model.kv_bytes_per_token(kv_dtype) < model.kv_bytes_per_token("float16")
+        self._cache_share = board.memory.cache_share_8bit if small else board.memory.cache_share
         #: Bytes of all GPUs that a step over so many tokens reads of the weights.
         self.weight_bytes = cache(model.decode_weight_bytes)
         self.cache_bytes = cache(lambda context: model.kv_bytes(context, kv_dtype, tensor_parallel=gpus))
@@ -107,20 +125,22 @@ class StepModel:
             attention_flops: Of the decoding ones with their contexts, see :attr:`attention_flops`.
         """
         tokens = sequences = decodes
-        flops = attention_flops
+        prompt_bytes = prompt_flops = 0
         for before, count in prefills:
             tokens += count
             sequences += 1
-            flops += self._prompt_attention(before + count) - self._prompt_attention(before)
-            cache_bytes += self.cache_bytes(before + count)
+            prompt_flops += self._prompt_attention(before + count) - self._prompt_attention(before)
+            prompt_bytes += self.cache_bytes(before + count)
         return Work(
             tokens,
             sequences,
-            tokens == decodes,
+            decodes,
             self.weight_bytes(tokens),
             cache_bytes,
+            prompt_bytes,
             tokens * self._layer_flops + sampled * self._head_flops,
-            flops,
+            attention_flops,
+            prompt_flops,
         )
 
     def pace(self, work: Work, sm_mhz: float, memory_mhz: float) -> Pace:
@@ -132,13 +152,15 @@ class StepModel:
         matmul_s = work.matmul_flops / gpus / (self._matmul_peak * clock * compute.matmul_share)
         longer, shorter = (weights_s, matmul_s) if weights_s > matmul_s else (matmul_s, weights_s)
         products_s = longer * (1 + (shorter / longer) ** compute.blend) ** (1 / compute.blend)
-        cache_s = work.cache_bytes / gpus / (reached * memory.cache_share)
-        attention_s = work.attention_flops / gpus / (self._attention_peak * clock * compute.attention_share)
-        latency_s = self._layers * (compute.layer_s + work.tokens * compute.token_s / gpus) / clock
-        seconds = products_s + max(cache_s, attention_s) + latency_s + self._exchange_s(work.tokens)
+        cache_rate = reached * self._cache_share * gpus
+        attention_s = work.prompt_flops / gpus / (self._attention_peak * clock * compute.attention_share)
+        attention_s = work.cache_bytes / cache_rate + max(attention_s, work.prompt_bytes / cache_rate)
+        latency_s = compute.layer_s + (work.tokens * compute.token_s + work.decodes * self._kv_heads_s) / gpus
+        seconds = products_s + attention_s + self._layers * latency_s / clock + self._exchange_s(work.tokens)
         seconds += compute.step_s + work.sequences * compute.sequence_s
-        moved = (work.weight_bytes + work.cache_bytes) / gpus
-        computed = (work.matmul_flops / self._matmul_peak + work.attention_flops / self._attention_peak) / gpus
+        moved = (work.weight_bytes + work.cache_bytes + work.prompt_bytes) / gpus
+        attended = (work.attention_flops + work.prompt_flops) / self._attention_peak
+        computed = (work.matmul_flops / self._matmul_peak + attended) / gpus
         return Pace(seconds, moved / (seconds * self._bandwidth), computed / (seconds * clock))
 
     def _exchange_s(self, tokens: int) -> float:
@@ -150,9 +172,15 @@ class StepModel:
         return 2 * self._layers * (links.latency_s + sent / links.bandwidth)
 
     def launch_s(self, work: Work) -> float:
-        """Seconds that the host takes to prepare and launch a step."""
+        """Seconds that the host takes to prepare and launch a step.
+
+        One token of every sequence is one CUDA graph, if such a graph was captured; with longer prompts in it there is
+        one between each attention and the next.
+        """
         host = self._board.host
         base = host.graph_launch_s + work.sequences * host.sequence_launch_s
         if self._eager:
             return base + self._layers * host.eager_layer_launch_s
-        return base if work.decodes_only else base + self._layers * host.layer_launch_s
+        if work.tokens > self._captured_tokens:
+            return base + self._layers * host.layer_launch_s
+        return base if work.tokens == work.sequences else base + self._layers * host.piecewise_launch_s

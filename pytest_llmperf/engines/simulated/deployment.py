@@ -21,6 +21,8 @@ __all__ = ["Deployment", "deploy"]
 
 _TOKEN_BUDGET = 2048
 _MAX_SEQUENCES = 128
+#: vLLM captures CUDA graphs of up to twice as many tokens as sequences, and no larger ones.
+_MOST_CAPTURED = 512
 _CUDA_BYTES = 2**29
 _GIB = 2**30
 
@@ -75,6 +77,7 @@ class Deployment:
             gpus=arguments.tensor_parallel_size,
             kv_dtype=arguments.kv_cache_dtype,
             eager=arguments.enforce_eager,
+            captured_tokens=min(2 * self.max_sequences, _MOST_CAPTURED),
         )
 
 

@@ -48,13 +48,21 @@ class SimulatedEngine(StreamingEngine):
         spec: The simulated board, the model, and the settings among its arguments.
         launch: Which engine start this is; with the seed it decides the launch's noise.
         board: What it runs on, as many boards together as the model is split over; without one the clocks run free.
+        model: Of the board, in place of the one that bears the engine's name.
 
     Raises:
         OptionError: A setting or an argument makes no sense.
         EngineError: The model cannot be served so.
     """
 
-    def __init__(self, spec: EngineSpec, launch: int = 0, board: SimulatedBoard | None = None) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        launch: int = 0,
+        board: SimulatedBoard | None = None,
+        *,
+        model: BoardModel | None = None,
+    ) -> None:
         self.clock = VirtualClock()
         self._spec = spec
         self._launch = launch
@@ -68,7 +76,7 @@ class SimulatedEngine(StreamingEngine):
                 remedy="Give --llmperf-model a folder with a config.json, or a shipped shape.",
             )
         self._config = spec.model.config
-        model = BoardModel.named(spec.choice.name.removeprefix("sim:"))
+        model = model or BoardModel.named(spec.choice.name.removeprefix("sim:"))
         longest = int(self._config.get("max_position_embeddings", 2048))
         asked = read_arguments(spec.choice.name, spec.arguments)
         self._deployment = deploy(Architecture.from_config(self._config), longest, asked, model)

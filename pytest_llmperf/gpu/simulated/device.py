@@ -15,6 +15,7 @@ from pytest_llmperf.gpu.simulated.product import Product
 from pytest_llmperf.gpu.simulated.sensors import SimulatedSensors
 from pytest_llmperf.gpu.simulated.spans import Clocked, Spans
 from pytest_llmperf.gpu.simulated.timeline import Timeline
+from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.power import Draw, draw, highest_clock
 from pytest_llmperf.simulation.steps import Pace
 
@@ -30,13 +31,14 @@ class SimulatedDevice(SimulatedSensors):
     """Keeps the contract of :class:`pytest_llmperf.gpu.Device`, and is what a simulated engine runs on.
 
     Args:
-        key: Of the board's model, see :data:`pytest_llmperf.simulation.board.BOARDS`.
+        board: Its model, or the model's key (:data:`pytest_llmperf.simulation.board.BOARDS`).
         index: Of the board.
         power_scale: A factor on its power.
     """
 
-    def __init__(self, key: str, index: int = 0, *, power_scale: float = 1.0) -> None:
-        self.product = Product.named(key)
+    def __init__(self, board: BoardModel | str, index: int = 0, *, power_scale: float = 1.0) -> None:
+        model = BoardModel.named(board) if isinstance(board, str) else board
+        self.product = Product.of(model)
         self.timeline = Timeline()
         self._power_scale = power_scale
         self._locked_sm: int | None = None
@@ -48,7 +50,7 @@ class SimulatedDevice(SimulatedSensors):
         self._take_state()
         # It was at rest before: the sensors look back from the first moment on.
         history = History(self.timeline.now() - _KEPT_NS, self._rest)
-        super().__init__(_board(key, self.product, index), self.product, history, self._present)
+        super().__init__(_board(self.product, index), self.product, history, self._present)
         self._spans = Spans(history, self._rest, self.next_edge)
         constant_s = self.product.model.power.limit_s
         self._governor = Governor(self.product.power_limit_w, constant_s, self._rest.watts)
@@ -268,11 +270,11 @@ class SimulatedDevice(SimulatedSensors):
             )
 
 
-def _board(key: str, product: Product, index: int) -> Board:
+def _board(product: Product, index: int) -> Board:
     return Board(
         index=index,
         name=product.name,
-        uuid=f"GPU-sim-{key}-{index}",
+        uuid=f"GPU-sim-{product.model.key}-{index}",
         driver="simulated",
         power_limit_w=product.power_limit_w,
         memory_bytes=product.memory_bytes,

@@ -49,16 +49,27 @@ class Product:
     has_activity: bool
 
     @classmethod
-    def named(cls, key: str) -> Product:
-        """The product of a board's file.
-
-        Args:
-            key: One of :data:`pytest_llmperf.simulation.board.BOARDS`.
-
-        Raises:
-            HardwareError: There is no such file, or what stands in it is not complete.
-        """
-        return _product(BoardModel.named(key))
+    def of(cls, model: BoardModel) -> Product:
+        """The product of a board's model."""
+        what, sensors, limit = model.product, model.sensors, model.hardware.power_limit_w
+        assert limit is not None
+        return cls(
+            model=model,
+            name=what.name,
+            compute_capability=what.compute_capability,
+            memory_bytes=what.memory_bytes,
+            power_limit_w=limit,
+            sm_clocks_mhz=what.supported_sm_clocks_mhz,
+            memory_clocks_mhz=what.memory_clocks_mhz,
+            idle_mhz=what.idle_sm_clock_mhz,
+            counter_period_ns=_ns(sensors.counter_period_s),
+            power_period_ns=_ns(sensors.power_period_s),
+            power_window_ns=_ns(sensors.power_window_s),
+            counter_read_ns=_ns(sensors.counter_read_s),
+            heating_k_per_w=sensors.heating_k_per_w,
+            slowdown_c=round(sensors.slowdown_c),
+            has_activity=sensors.has_activity,
+        )
 
     @property
     def max_sm_clock_mhz(self) -> int:
@@ -69,28 +80,6 @@ class Product:
     def max_memory_clock_mhz(self) -> int:
         """The highest memory clock in MHz."""
         return self.memory_clocks_mhz[-1]
-
-
-def _product(model: BoardModel) -> Product:
-    what, sensors, limit = model.product, model.sensors, model.hardware.power_limit_w
-    assert limit is not None
-    return Product(
-        model=model,
-        name=what.name,
-        compute_capability=what.compute_capability,
-        memory_bytes=what.memory_bytes,
-        power_limit_w=limit,
-        sm_clocks_mhz=what.supported_sm_clocks_mhz,
-        memory_clocks_mhz=what.memory_clocks_mhz,
-        idle_mhz=what.idle_sm_clock_mhz,
-        counter_period_ns=_ns(sensors.counter_period_s),
-        power_period_ns=_ns(sensors.power_period_s),
-        power_window_ns=_ns(sensors.power_window_s),
-        counter_read_ns=_ns(sensors.counter_read_s),
-        heating_k_per_w=sensors.heating_k_per_w,
-        slowdown_c=round(sensors.slowdown_c),
-        has_activity=sensors.has_activity,
-    )
 
 
 def _ns(seconds: float) -> int:

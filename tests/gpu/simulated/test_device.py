@@ -12,6 +12,7 @@ from pytest_llmperf.gpu import Unreadable
 from pytest_llmperf.gpu.energy.sensor import watch
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.gpu.simulated.product import Product
+from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.board import BOARDS, BoardModel
 from pytest_llmperf.simulation.power import watts
 from pytest_llmperf.simulation.steps import Pace
@@ -126,7 +127,7 @@ class TestPower:
         device = SimulatedDevice(name)
         sensor = watch(device, seconds=0.8, now=device.now)
         assert sensor.counter.period_s == pytest.approx(period_s, abs=sensor.counter.read_s)
-        assert sensor.counter.read_s == Product.named(name).counter_read_ns / NS_PER_S
+        assert sensor.counter.read_s == Product.of(BoardModel.named(name)).counter_read_ns / NS_PER_S
         assert isinstance(sensor.power, Unreadable)  # an idle board's power does not move
         driven = Driven(name)
         for number in range(200):
