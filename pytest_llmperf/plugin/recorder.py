@@ -162,7 +162,9 @@ class Recorder:
         path = self.folder / "traces" / f"{slug(test)}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            for line in lines:
+                file.write(line)
+                file.write("\n")
 
     def write_samples(self, test: str, lines: list[str]) -> None:
         """Append what was read of the boards in one launch."""
@@ -171,7 +173,9 @@ class Recorder:
         path = self.folder / "traces" / f"{slug(test)}.samples.jsonl.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(path, "at", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            for line in lines:
+                file.write(line)
+                file.write("\n")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the records that hang on a report."""

@@ -70,16 +70,18 @@ class History:
         Raises:
             ValueError: a later one is there already.
         """
-        if at_ns < self.end_ns:
-            raise ValueError(f"a change at {at_ns} ns comes before the last one at {self.end_ns} ns")
-        if at_ns == self.end_ns:
+        end = self._at[-1]
+        if at_ns < end:
+            raise ValueError(f"a change at {at_ns} ns comes before the last one at {end} ns")
+        last = self._levels[-1]
+        if at_ns == end:
             self._levels[-1] = level
             return
-        sums = {name: self.integral(name, at_ns) for name in _INTEGRATED}
         self._at.append(at_ns)
         self._levels.append(level)
-        for name, total in sums.items():
-            self._sums[name].append(total)
+        lasted = at_ns - end
+        for name, sums in self._sums.items():
+            sums.append(sums[-1] + float(getattr(last, name) * lasted / NS_PER_S))
 
     def cut(self, at_ns: int) -> None:
         """Forget what was foretold for after ``at_ns``; the level that holds there goes on."""
