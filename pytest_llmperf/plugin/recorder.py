@@ -172,7 +172,7 @@ class Recorder:
 
         path = self.folder / "traces" / f"{slug(test)}.samples.jsonl.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(path, "at", encoding="utf-8") as file:
+        with gzip.open(path, "at", compresslevel=6, encoding="utf-8") as file:
             for line in lines:
                 file.write(line)
                 file.write("\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pytest_llmperf.clock import NS_PER_S
 
@@ -18,8 +18,7 @@ __all__ = ["History", "Level"]
 _INTEGRATED = ("watts", "busy", "capped", "dram", "tensor")
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """What holds from one change to the next.
 
     Attributes:
