@@ -244,6 +244,8 @@ class Recorder:
 
         journals = read_journals(self.folder)
         self._found = journals.found
+        if self._has_workers:
+            self._records.sort(key=lambda record: record["nodeid"])  # who was done first is chance
         head = {**self._head(), "gate": journals.gate, "baselines": merged(journals.accounts)}
         self._results = assemble(head, self._records, journals.tests)
         selected = max((account["selected"] for account in journals.accounts), default=0)

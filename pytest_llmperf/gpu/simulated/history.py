@@ -96,6 +96,20 @@ class History:
         for total in self._sums.values():
             del total[:gone]
 
+    def restart(self, at_ns: int) -> None:
+        """Forget what was before, and count every integral from 0 there: what follows owes no bit to what was.
+
+        Args:
+            at_ns: Not before the first level that is still known.
+        """
+        self.forget(at_ns)
+        self._at[0] = max(at_ns, self._at[0])
+        for name, sums in self._sums.items():
+            sums[0] = 0.0
+            for place in range(1, len(self)):
+                lasted = self._at[place] - self._at[place - 1]
+                sums[place] = sums[place - 1] + float(getattr(self._levels[place - 1], name) * lasted / NS_PER_S)
+
     def level(self, at_ns: int) -> Level:
         """What holds at a moment."""
         return self._levels[self._place(at_ns)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.sampling.sampler import NOTHING, REASONS, BoardSamples
-from pytest_llmperf.gpu.simulated.device import SimulatedDevice
+from pytest_llmperf.gpu.simulated.device import RESTED_NS, SimulatedDevice
 from pytest_llmperf.gpu.simulated.history import Level
 
 __all__ = ["SimulatedWatch"]
@@ -50,7 +50,7 @@ class SimulatedWatch:
     async def begin(self) -> None:
         """Begin a span."""
         for device in self._devices:
-            await _reach(device, (device.timeline.now() // NS_PER_S + 2) * NS_PER_S)
+            await _reach(device, (device.timeline.now() // NS_PER_S + 1) * NS_PER_S + RESTED_NS)
         self._begun = [device.keep(self) for device in self._devices]
 
     async def end(self) -> list[BoardSamples]:
