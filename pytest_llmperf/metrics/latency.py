@@ -73,17 +73,21 @@ def _tpot(repeat: RepeatTrace, _: Context) -> Outcome:
     return sampled((request_tpot(r) for r in repeat.completed), ONE_TOKEN)
 
 
-def _itl(repeat: RepeatTrace, _: Context) -> Outcome:
+def _itl(repeat: RepeatTrace, context: Context) -> Outcome:
     together = sum(sum(r.tokens) - len(r.tokens) for r in repeat.completed)
-    return sampled_array(_gaps(repeat, zeros=together), ONE_TOKEN)
+    if not together:
+        return _chunk_gap(repeat, context)
+    import numpy as np
+
+    return sampled_array(np.concatenate([_gaps(repeat), np.zeros(together)]), ONE_TOKEN)
 
 
 def _chunk_gap(repeat: RepeatTrace, _: Context) -> Outcome:
     return sampled_array(_gaps(repeat), ONE_TOKEN)
 
 
-def _gaps(repeat: RepeatTrace, *, zeros: int = 0) -> Floats:
-    """Seconds between successive chunks of every request, in no order, and so many zeros.
+def _gaps(repeat: RepeatTrace) -> Floats:
+    """Seconds between successive chunks of every request, request by request.
 
     A trace may hold millions: here they are differences of one array, equal to :func:`request_chunk_gaps` to the bit.
     """
@@ -92,9 +96,8 @@ def _gaps(repeat: RepeatTrace, *, zeros: int = 0) -> Floats:
     stamps = [r.received_ns for r in repeat.completed]
     lengths = np.fromiter(map(len, stamps), np.int64, len(stamps))
     flat = np.fromiter(chain.from_iterable(stamps), np.int64, int(lengths.sum()))
-    within = np.ones(len(flat), bool)
-    within[np.cumsum(lengths) - lengths] = False  # what lies before a first chunk is the end of another request
-    return np.concatenate([np.diff(flat, prepend=0)[within] / NS_PER_S, np.zeros(zeros)])
+    # What lies before a first chunk is the end of another request.
+    return np.delete(np.diff(flat), np.cumsum(lengths[:-1]) - 1) / NS_PER_S
 
 
 def _e2e_latency(repeat: RepeatTrace, _: Context) -> Outcome:

@@ -48,10 +48,9 @@ def per_second(repeat: RepeatTrace, count: Callable[[RequestTrace, int, int], fl
 def tokens_within(request: RequestTrace, start: int, end: int) -> int:
     """Output tokens that came within a window, open at its start."""
     stamps = request.received_ns
-    first, beyond = bisect_right(stamps, start), bisect_right(stamps, end)
-    if first == 0 and beyond == len(stamps):
+    if start < stamps[0] and stamps[-1] <= end:
         return request.output_tokens  # all inside: the server's count is the better one
-    return sum(request.tokens[first:beyond])
+    return sum(request.tokens[bisect_right(stamps, start) : bisect_right(stamps, end)])
 
 
 def _all_tokens(request: RequestTrace, start: int, end: int) -> int:

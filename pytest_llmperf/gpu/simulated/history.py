@@ -51,7 +51,7 @@ class History:
     """
 
     def __init__(self, at_ns: int, level: Level) -> None:
-        self._at = array("q", [at_ns])
+        self._at = [at_ns]
         self._levels = [level]
         self._sums = {name: array("d", [0.0]) for name in _INTEGRATED}
 

@@ -1,0 +1,1 @@
+"""How near the simulated boards come to real ones: the points measured, the fit, the errors."""
