@@ -1,7 +1,7 @@
 """How long the simulated engine takes, with everything around it: pytest's start, metrics, gate, traces, report.
 
-Each session is a process of its own on one core, as its user would start it. Prints its wall time and how much memory it
-held at most; asserts nothing.
+Each session is a process of its own on one core, as its user would start it. Prints its wall time and the most memory
+that any of them has held so far; asserts nothing.
 
     python -m benchmarks.simulation.speed
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.energy.window import NOBODY_READ, WindowReadings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    Floats: TypeAlias = NDArray[np.float64]
 
 __all__ = [
     "UNREAD",

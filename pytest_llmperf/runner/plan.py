@@ -56,7 +56,7 @@ class Vocabulary:
         # NumPy's legacy generator is the Mersenne Twister of the standard library and makes the same doubles of it.
         state = rng.getstate()[1]
         twin = np.random.RandomState()
-        twin.set_state(("MT19937", np.array(state[:-1], np.uint32), state[-1]))
+        twin.set_state(("MT19937", np.array(state[:-1], np.uint32), state[-1], 0, 0.0))
         ids = np.array(self._ids, object)
         for count in counts:
             yield tuple(ids[(twin.random_sample(count) * len(ids)).astype(np.intp)].tolist())

@@ -292,9 +292,7 @@ def test_a_replay_too_short_for_a_plateau_is_counted_whole():
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 3)), min_size=1, max_size=9), max_size=9))
 def test_gaps_of_many_requests_are_those_of_each(chunks):
-    requests = [
-        request(*accumulate(gap for gap, _ in each), tokens=[tokens for _, tokens in each]) for each in chunks
-    ]
+    requests = [request(*accumulate(gap for gap, _ in each), tokens=[tokens for _, tokens in each]) for each in chunks]
     for name, of_request in (("itl", request_itl), ("chunk_gap", request_chunk_gaps)):
         alone = sorted(gap for one in requests for gap in of_request(one))
         found = summarize(REGISTRY[name], [[repeat(*requests)]], Context())
