@@ -24,6 +24,7 @@ from pytest_llmperf.metrics import (
     summarize,
     window,
 )
+from pytest_llmperf.metrics.throughput import tokens_within
 
 from ..fakes import MS, repeat, request
 
@@ -301,3 +302,17 @@ def test_gaps_of_many_requests_are_those_of_each(chunks):
             continue
         assert found.value == statistics.median(alone)
         assert found.percentiles == {f"p{p}": percentile(alone, p / 100) for p in (50, 90, 99)}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=9),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_tokens_are_counted_within_a_window_that_is_open_at_its_start(chunks, start, end):
+    received = list(accumulate(gap for gap, _ in chunks))
+    told = 1000 + sum(tokens for _, tokens in chunks)  # by the server, of the whole answer
+    one = replace(request(*received, tokens=[tokens for _, tokens in chunks]), output_tokens=told)
+    start, end = start * MS, end * MS
+    inside = [n for at, (_, n) in zip(one.received_ns, chunks, strict=True) if start < at <= end]
+    assert tokens_within(one, start, end) == (told if len(inside) == len(chunks) else sum(inside))
