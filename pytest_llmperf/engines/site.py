@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pytest_llmperf.engines.account import Calibration
-from pytest_llmperf.engines.simulated_board import SimulatedBoard
+
+if TYPE_CHECKING:
+    from pytest_llmperf.engines.simulated.board import SimulatedBoard
 
 __all__ = ["Site"]
 
@@ -19,7 +23,7 @@ class Site:
         connect_timeout: Seconds until a connection to a server must stand.
         read_timeout: Seconds of silence after which a request has failed.
         start_timeout: Seconds that a server may take to start.
-        simulated_board: What a simulated engine runs on.
+        simulated_boards: What a simulated engine runs on, given how many boards it splits its model over.
         calibrations: Of the load client, by its settings: found once, valid for the session.
     """
 
@@ -27,5 +31,5 @@ class Site:
     connect_timeout: float = 30.0
     read_timeout: float = 120.0
     start_timeout: float = 1800.0
-    simulated_board: SimulatedBoard | None = None
+    simulated_boards: Callable[[int], SimulatedBoard] | None = None
     calibrations: dict[str, Calibration] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from pytest_llmperf.engines.site import Site
 from pytest_llmperf.errors import MachineError, OptionError
 from pytest_llmperf.models import Model, resolve
 
-__all__ = ["EngineChoice", "EngineSpec", "build", "choose", "parse", "specify", "vllm_platform"]
+__all__ = ["EngineChoice", "EngineSpec", "build", "choose", "parse", "simulated_gpus", "specify", "vllm_platform"]
 
 SIMULATED = ("sim:v100", "sim:a100", "sim:h100", "sim:h200")
 NAMES = ("auto", "vllm", "serve", "http://host:port", *SIMULATED)
@@ -226,6 +226,13 @@ def specify(choice: EngineChoice, model: str | None, args: Mapping[str, Any]) ->
         return EngineSpec(choice, Model(model, model, None, has_weights=True, has_tokenizer=True), dict(args))
 
 
+def simulated_gpus(spec: EngineSpec) -> int:
+    """Over how many boards a simulated engine splits its model; what makes no sense is the engine's to refuse."""
+    name = "tensor_parallel_size"
+    given = spec.choice.treatment.get(name, spec.args.get(name, 1))
+    return given if type(given) is int and given > 0 else 1
+
+
 def build(spec: EngineSpec, *, launch: int = 0, log_path: str | None = None, site: Site | None = None) -> Engine:
     """The engine that ``spec`` describes, not yet opened.
 
@@ -242,7 +249,7 @@ def build(spec: EngineSpec, *, launch: int = 0, log_path: str | None = None, sit
     if spec.choice.platform == "sim":
         from pytest_llmperf.engines.simulated import SimulatedEngine
 
-        return SimulatedEngine(spec, launch, site.simulated_board)
+        return SimulatedEngine(spec, launch, site.simulated_boards and site.simulated_boards(simulated_gpus(spec)))
     if spec.choice.platform == "url":
         from pytest_llmperf.engines.openai.engine import OpenAIEngine
 

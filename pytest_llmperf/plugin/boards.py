@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_llmperf.gpu import Board, Device
     from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock, HeldClock
     from pytest_llmperf.gpu.energy.sensor import Sensor
-    from pytest_llmperf.gpu.simulated import SimulatedDevice
+    from pytest_llmperf.gpu.simulated import BoardGroup, SimulatedBoards
 
 __all__ = ["SessionBoards"]
 
@@ -49,7 +49,7 @@ class SessionBoards:
         self._held = ExitStack()
         self._devices: list[Device] | None = None
         self._holder: ClockLock | ExpectedClock | None = None
-        self._simulated: SimulatedDevice | None = None
+        self._simulated: SimulatedBoards | None = None
         self.clock: HeldClock | None = None
         self.notes: list[str] = []
         self.before_hold: Callable[[], None] = lambda: None
@@ -66,7 +66,7 @@ class SessionBoards:
             GpuError: a board is there and does not answer.
         """
         if self.simulated is not None:
-            return [self.simulated]
+            return list(self.simulated.devices)
         if self._devices is None:
             from pytest_llmperf.gpu.nvml import Nvml
 
@@ -87,29 +87,40 @@ class SessionBoards:
         return self._requested is not None or self._requested_memory is not None
 
     @property
-    def simulated(self) -> SimulatedDevice | None:
-        """The simulated board, where the engine that was asked for, or was chosen, is a simulated one."""
+    def simulated(self) -> SimulatedBoards | None:
+        """The simulated boards, where the engine that was asked for, or was chosen, is a simulated one."""
         if self._simulated is None and self._devices is None:
             self.simulate(_asked_for(self._config))
         return self._simulated
 
     def simulate(self, choice: EngineChoice | None) -> None:
-        """Hold the board of a simulated engine instead of this machine's; of any other engine: change nothing."""
+        """Hold the boards of a simulated engine instead of this machine's; of any other engine: change nothing."""
         if self._simulated is None and choice is not None and choice.platform == "sim":
-            from pytest_llmperf.gpu.simulated import SimulatedDevice
+            from pytest_llmperf.gpu.simulated import SimulatedBoards
 
             scale = float(choice.treatment.get("power_scale", 1.0))
-            self._simulated = SimulatedDevice(choice.name.removeprefix("sim:"), power_scale=scale)
+            self._simulated = SimulatedBoards(choice.name.removeprefix("sim:"), power_scale=scale)
+
+    def simulated_group(self, count: int) -> BoardGroup:
+        """The first so many simulated boards, for an engine; those that are not there yet are made.
+
+        Raises:
+            EngineError: there are never so many.
+        """
+        assert self.simulated is not None
+        return self.simulated.group(count)
 
     def survey(self) -> dict[str, Sensor]:
         """How the boards' sensors behave, by UUID; they are watched when it is first asked for, for a second."""
-        if self._sensors is None:
-            from pytest_llmperf.gpu.energy.sensor import survey, watch
+        from pytest_llmperf.gpu.energy.sensor import survey, watch
 
-            if (device := self.simulated) is not None:
-                self._sensors = {device.board.uuid: watch(device, now=device.now, pause=device.wait)}
-            else:
-                self._sensors = survey(self.devices())
+        if self.simulated is not None:
+            self._sensors = self._sensors or {}
+            for device in self.simulated.devices:
+                if device.board.uuid not in self._sensors:
+                    self._sensors[device.board.uuid] = watch(device, now=device.now, pause=device.wait)
+        elif self._sensors is None:
+            self._sensors = survey(self.devices())
         return self._sensors
 
     def begin(self) -> HeldClock | None:
@@ -219,14 +230,13 @@ class SessionBoards:
 
     def _new_holder(self) -> ClockLock | ExpectedClock:
         from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock
-        from pytest_llmperf.gpu.clocks.control import Clock, DeviceControl
+        from pytest_llmperf.gpu.clocks.control import Clock
         from pytest_llmperf.gpu.clocks.recovery import release_stale
 
         if self._expected:
             return ExpectedClock()
         if self.simulated is not None:
-            device = self.simulated
-            return ClockLock([device], controls=[DeviceControl({device.board.uuid: device})], guarded=False)
+            return ClockLock(self.simulated.devices[:1], controls=[self.simulated], guarded=False)
         for recovered in release_stale():
             # The header is where one looks for it; what locks after that, or in a worker, has warnings only.
             if self.asked_for and self._controller is None:

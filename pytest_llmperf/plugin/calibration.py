@@ -138,8 +138,8 @@ class Calibration:
 
     def _alone(self) -> Reading[IdlePower]:
         """While no engine of ours is there to give a loop and a clock."""
-        if (device := self._boards.simulated) is not None:
-            return self._measured(asyncio.run, device)
+        if (boards := self._boards.simulated) is not None:
+            return self._measured(asyncio.run, boards)
         with MonotonicClock().runner() as runner:
             return self._measured(runner.run, MonotonicClock())
 

@@ -111,14 +111,17 @@ class Instruments:
     def _watch_of(self, boards: Sequence[Board]) -> Watch:
         uuids = tuple(board.uuid for board in boards)
         memory = self._held.clock is not None and self._held.clock.memory is not None
-        if isinstance(self._watch, SimulatedWatch) or (
-            self._watch is not None and (self._watch.uuids, self._watch.reads_memory_clock) == (uuids, memory)
+        before = self._watch
+        if (
+            before is not None
+            and before.uuids == uuids
+            and (isinstance(before, SimulatedWatch) or before.reads_memory_clock == memory)
         ):
-            return self._watch
+            return before
         self._close_watch()
-        simulated = self._held.simulated
-        if simulated is not None:
-            self._watch = SimulatedWatch([simulated])
+        if self._held.simulated is not None:
+            devices = self._held.simulated.devices
+            self._watch = SimulatedWatch([device for device in devices if device.board.uuid in uuids])
         else:
             self._watch = BoardWatch(uuids, memory_clock=memory)
         return self._watch

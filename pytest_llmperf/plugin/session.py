@@ -6,6 +6,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ from pytest_llmperf import baselines, peaks
 from pytest_llmperf.engines.openai.address import Address
 from pytest_llmperf.engines.pool import EnginePool, RunningEngine
 from pytest_llmperf.engines.site import Site
-from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, specify
-from pytest_llmperf.errors import BaselineError, HardwareError, MachineError, OptionError
+from pytest_llmperf.engines.spec import EngineChoice, EngineSpec, build, choose, simulated_gpus, specify
+from pytest_llmperf.errors import BaselineError, EngineError, HardwareError, MachineError, OptionError
 from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.gate import Comparison
 from pytest_llmperf.gpu.nvml import Board, visible_boards
@@ -43,6 +44,7 @@ from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
 
 if TYPE_CHECKING:
+    from pytest_llmperf.gpu.simulated import BoardGroup
     from pytest_llmperf.plugin.recorder import Recorder
 
 __all__ = ["Enough", "LlmperfSession", "TestState"]
@@ -106,9 +108,7 @@ class LlmperfSession:
         self.in_worker = hasattr(config, "workerinput")
         if not config.option.collectonly:
             recorder.begin()
-            if config.stash[BOARDS].simulated is not None:
-                # Where the engine was chosen by xdist's workers alone, their controller does not know the board.
-                recorder.note(gpus=environment(self.boards, None)["gpus"])
+            self._note_boards()
         self.undecided: list[pytest.Item] = []
         self.replay_clock = ReplayClock()
         self.progress = Progress(config, self.options.launches if self.options.save else None)
@@ -116,7 +116,7 @@ class LlmperfSession:
             boards=tuple(board.name for board in self.boards),
             connect_timeout=self.options.connect_timeout,
             read_timeout=self.options.read_timeout,
-            simulated_board=config.stash[BOARDS].simulated,
+            simulated_boards=self._simulated_boards,
         )
         self.pool = EnginePool(self._build, self._starting)
         self._starts = 0
@@ -128,6 +128,25 @@ class LlmperfSession:
         self.shelf = Shelf(self.options, self.boards, recorder)
         self.judge = Judge(self.options, self.shelf, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
+
+    def _note_boards(self) -> None:
+        """Tell the record of simulated boards; where xdist's workers chose the engine, their controller knows none."""
+        if self.config.stash[BOARDS].simulated is not None:
+            self.recorder.note(gpus=environment(self.boards, None)["gpus"])
+
+    def _simulated_boards(self, count: int) -> BoardGroup:
+        """Those that an engine needs; all that any test needs are there before the first one begins, as real ones are.
+
+        Raises:
+            EngineError: there are never so many.
+        """
+        held = self.config.stash[BOARDS]
+        group, known = held.simulated_group(count), len(self.boards)
+        if len(boards := held.boards()) > known:
+            self.boards[:] = boards
+            if not self.config.option.collectonly:
+                self._note_boards()
+        return group
 
     def arrange(self, items: list[pytest.Item]) -> None:
         """Resolve every test's engine, and bring tests of one engine and clock together; others keep their places."""
@@ -146,6 +165,9 @@ class LlmperfSession:
             )
             if self.config.pluginmanager.hasplugin("benchmark"):
                 add_timer(item, self.replay_clock)
+            if self.choice.platform == "sim":
+                with suppress(EngineError):  # the engine of that test will not start
+                    self._simulated_boards(simulated_gpus(spec))
         first: dict[Any, int] = {}
         for number, item in enumerate(ours):
             first.setdefault(item.stash[STATE].spec.key, number)

@@ -46,6 +46,12 @@ class Product:
     memory_clocks_mhz: tuple[int, ...]
     idle_sm_clock_mhz: int
 
+    @property
+    def supported_sm_clocks_mhz(self) -> tuple[int, ...]:
+        """Every SM clock that it can be locked at, in whole MHz as the driver tells them, ascending."""
+        first, last, step = self.sm_clocks_mhz
+        return tuple(int(first + step * number) for number in range(1 + round((last - first) / step)))
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:

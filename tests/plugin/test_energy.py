@@ -243,7 +243,8 @@ class TestPhases:
         (phases,) = record["phases"]
         assert len(phases["windows"]) == 5
         assert phases["regression"]["decode_jpt"] == pytest.approx(found["decode_jpt"], rel=0.1)
-        assert phases["regression"]["prefill_jpt"] == pytest.approx(found["prefill_jpt"], rel=0.1)
+        # Both share steps in one of the two, and the power limit acts on runs of prompts alone.
+        assert phases["regression"]["prefill_jpt"] == pytest.approx(found["prefill_jpt"], rel=0.25)
         self.run(bench, *SAVE).assert_outcomes(passed=1)
         self.run(bench, *GATE).assert_outcomes(passed=1)
         assert {v["metric"] for v in bench.record()["verdicts"]} >= {"prefill_jpt", "decode_jpt", "tpj", "tpot"}

@@ -200,3 +200,90 @@ def test_where_auto_falls_back_the_board_is_simulated_too(run, fake_nvml, monkey
     run(SWEEP.replace("907", "900"), engine=None, untouched=False).assert_outcomes(passed=3)
     assert [gpu["uuid"] for gpu in results()["environment"]["gpus"]] == ["GPU-sim-h200-0"]
     assert records(results())["test_swept[900]"]["clock"]["observed_mhz"]["max"] == 900
+
+
+PARALLEL = """
+import pytest
+from pytest_llmperf import Workload
+
+@pytest.mark.llmperf(engine={"tensor_parallel_size": 1})
+def test_one(llmperf, gpus):
+    assert len(gpus) == 2
+    llmperf.measure(Workload(64, 64, batch=2))
+
+@pytest.mark.llmperf(engine={"tensor_parallel_size": 2})
+def test_two(llmperf, gpus):
+    assert [gpu.index for gpu in gpus] == [0, 1]
+    llmperf.measure(Workload(64, 64, batch=2))
+"""
+
+
+class TestSeveral:
+    def test_an_engine_has_a_board_for_each_part_and_its_energy_is_theirs(self, run, results):
+        run(PARALLEL, engine="sim:h200").assert_outcomes(passed=2)
+        found = results()
+        assert [gpu["uuid"] for gpu in found["environment"]["gpus"]] == ["GPU-sim-h200-0", "GPU-sim-h200-1"]
+        assert [gpu["index"] for gpu in found["environment"]["gpus"]] == [0, 1]
+        assert set(found["environment"]["sensor"]["boards"]) == {"GPU-sim-h200-0", "GPU-sim-h200-1"}
+        one, two = (value(found, name, "power") for name in ("test_one", "test_two"))
+        assert 1.3 * one < two < 2 * one
+        used = [value(found, name, "memory_used") for name in ("test_one", "test_two")]
+        assert used[1] == pytest.approx(2 * used[0], rel=0.01)
+        assert [records(found)[name]["invalid"] for name in ("test_one", "test_two")] == [None, None]
+
+    def test_the_idle_floor_is_that_of_the_boards_in_use(self, run, results):
+        run(PARALLEL, engine="sim:h200").assert_outcomes(passed=2)
+        idle = results()["environment"]["sensor"]["idle"]
+        (other,) = idle["others"].values()
+        first, second = "GPU-sim-h200-0", "GPU-sim-h200-1"
+        loaded, bare = idle["boards_w"][first]["loaded"], idle["boards_w"][first]["bare"]
+        assert loaded > bare
+        assert idle["boards_w"][second]["loaded"] == pytest.approx(bare)
+        assert other["boards_w"][second]["loaded"] == pytest.approx(loaded)
+        for name, boards in (("test_one", 1), ("test_two", 2)):
+            gross, net = (1 / value(results(), name, metric) for metric in ("tpj", "net_tpj"))
+            floor = (gross - net) * value(results(), name, "throughput")
+            assert floor == pytest.approx(boards * loaded, rel=0.01)
+
+    def test_a_test_measures_the_same_whatever_boards_the_others_need(self, run, results):
+        run(PARALLEL, engine="sim:h200")
+        beside = records(results())["test_one"]
+        alone, _, _ = PARALLEL.replace("== 2", "== 1").rpartition("@pytest.mark")
+        run(alone, engine="sim:h200").assert_outcomes(passed=1)
+        assert records(results())["test_one"]["metrics"] == beside["metrics"]
+
+    def test_the_clock_is_held_on_all_of_them(self, run, results):
+        result = run(PARALLEL, "--gpu-clock=900", engine="sim:h200")
+        result.assert_outcomes(passed=2)
+        result.stdout.fnmatch_lines(["gpu clock: 900 MHz locked on GPU 0 (simulated NVIDIA H200), GPU 1 (simulated *"])
+        for record in records(results()).values():
+            assert record["clock"]["observed_mhz"] == {"min": 900, "median": 900, "max": 900}
+            assert record["invalid"] is None
+
+    def test_energy_is_stored_as_that_of_these_boards(self, run, pytester):
+        run(
+            PARALLEL.replace("measure", "check"),
+            "--llmperf-save",
+            "--llmperf-baselines=base",
+            "-k",
+            "test_two",
+            engine="sim:h200",
+        )
+        stored = [json.loads(path.read_text()) for path in (pytester.path / "base").rglob("*.json")]
+        assert {board for one in stored for board in one["boards"]} == {"GPU-sim-h200-0+GPU-sim-h200-1"}
+
+    def test_more_than_there_are_fails_the_test_that_asks_for_them(self, run, results):
+        result = run(
+            PARALLEL.replace('": 2}', '": 16}').replace("== 2", "== 1").replace("[0, 1]", "[0]"), engine="sim:h200"
+        )
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines(
+            ["*has 8 GPUs, and 16 are asked for. Give tensor_parallel_size a value of at most 8.*"]
+        )
+        assert len(results()["environment"]["gpus"]) == 1
+
+    def test_under_xdist_the_record_knows_all_of_them(self, run, results):
+        pytest.importorskip("xdist")
+        run(PARALLEL, "-n2", engine="sim:h200", method="runpytest_subprocess").assert_outcomes(passed=2)
+        uuids = [gpu["uuid"] for gpu in results()["environment"]["gpus"]]
+        assert uuids == ["GPU-sim-h200-0", "GPU-sim-h200-1"]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.errors import GpuError
 from pytest_llmperf.gpu import Board
+from pytest_llmperf.gpu.simulated.governor import Governor
 from pytest_llmperf.gpu.simulated.history import History, Level
-from pytest_llmperf.gpu.simulated.products import PRODUCTS
+from pytest_llmperf.gpu.simulated.product import Product
 from pytest_llmperf.gpu.simulated.sensors import SimulatedSensors
+from pytest_llmperf.gpu.simulated.spans import Clocked, Spans
 from pytest_llmperf.gpu.simulated.timeline import Timeline
+from pytest_llmperf.simulation.power import Draw, draw, highest_clock
+from pytest_llmperf.simulation.steps import Pace
 
 __all__ = ["RESTED_NS", "SimulatedDevice"]
 
@@ -26,39 +30,33 @@ _KEPT_NS = 3 * NS_PER_S
 
 
 class SimulatedDevice(SimulatedSensors):
-    """Keeps the contract of :class:`pytest_llmperf.gpu.Device`.
+    """Keeps the contract of :class:`pytest_llmperf.gpu.Device`, and is what a simulated engine runs on.
 
     Args:
-        product: A key of :data:`~pytest_llmperf.gpu.simulated.products.PRODUCTS`.
+        key: Of the board's model, see :data:`pytest_llmperf.simulation.board.BOARDS`.
         index: Of the board.
         power_scale: A factor on its power.
     """
 
-    def __init__(self, product: str, index: int = 0, *, power_scale: float = 1.0) -> None:
-        self.product = PRODUCTS[product]
+    def __init__(self, key: str, index: int = 0, *, power_scale: float = 1.0) -> None:
+        self.product = Product.named(key)
         self.timeline = Timeline()
         self._power_scale = power_scale
         self._locked_sm: int | None = None
         self._locked_memory: int | None = None
         self._loaded_bytes: int | None = None
-        #: The span that was told last: its end, and the shares of bandwidth and FLOPs.
-        self._span: tuple[int, float, float] = (0, 0.0, 0.0)
         self._watched: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        #: The clock at which the limit was last kept: the next one will not be far.
+        self._capped_mhz = self.product.max_sm_clock_mhz
+        self._take_state()
         # It was at rest before: the sensors look back from the first moment on.
-        history = History(self.timeline.now() - _KEPT_NS, self._resting())
-        super().__init__(_board(product, index), self.product, history, self.timeline.spend)
+        history = History(self.timeline.now() - _KEPT_NS, self._rest)
+        super().__init__(_board(key, self.product, index), self.product, history, self._present)
+        self._spans = Spans(history, self._rest, self.next_edge)
+        constant_s = self.product.model.power.limit_s
+        self._governor = Governor(self.product.power_limit_w, constant_s, self._rest.watts)
 
     # What an engine tells it.
-
-    @property
-    def max_sm_clock_mhz(self) -> int:
-        """The SM clock in MHz at which it runs free."""
-        return self.product.max_sm_clock_mhz
-
-    @property
-    def max_memory_clock_mhz(self) -> int:
-        """The memory clock in MHz at which it runs free."""
-        return self.product.max_memory_clock_mhz
 
     def attach(self, now: Callable[[], int], *, power_scale: float = 1.0) -> None:
         """An engine opens: from now on its clock is the board's.
@@ -67,80 +65,133 @@ class SimulatedDevice(SimulatedSensors):
             now: The engine's time in ns.
             power_scale: A factor on the power.
         """
+        self._spans.settle()
         self.timeline.attach(now)
         present = self.timeline.now()
         self.history.forget(min([present, *self._watched.values()]) - _KEPT_NS)
         self._power_scale = power_scale
-        self._span = (present, 0.0, 0.0)
         self._state_changed()
+        self._governor.begin(self._rest.watts)  # every engine begins alike
 
     def detach(self) -> None:
         """The engine has closed; whatever it foretold does not happen."""
-        present = self.timeline.now()
-        self._span = (present, 0.0, 0.0)
-        self._state_changed()
+        self.abandon()
         self.timeline.detach()
 
     def load(self, size: int) -> None:
         """A model takes so many bytes of the memory."""
         self._loaded_bytes = size
         self._state_changed()
+        self._governor.begin(self._rest.watts)  # loading takes long
 
     def unload(self) -> None:
         """Nothing is loaded any more."""
         self._loaded_bytes = None
         self._state_changed()
 
-    def occupy(self, start_ns: int, end_ns: int, *, memory: float, compute: float) -> None:
-        """The engine works in this span, which may lie ahead; spans come in the order of time.
+    def run(
+        self, start_ns: int, pace: Callable[[float, float], Pace], *, stretch: float = 1.0, until_ns: int = 0
+    ) -> int:
+        """The engine does a step; steps come in the order of time, do not overlap, and may lie ahead of now.
 
         Args:
-            start_ns: In the engine's time.
-            end_ns: Likewise.
-            memory: Share of the peak bandwidth that is used, 0 to 1.
-            compute: Share of the FLOPs that are used, of those which the present clock allows, 0 to 1.
+            start_ns: When it begins, in the engine's time.
+            pace: How long the board takes for it and what it uses meanwhile, at an SM and a memory clock in MHz.
+            stretch: A factor on that time; what is used is spread over it.
+            until_ns: The step does not end before; what is used is spread over that time likewise.
+
+        Returns:
+            When it ends, in the engine's time: later than at the clocks held where the power limit takes from them.
 
         Raises:
             ValueError: it begins before the end of the last one.
         """
-        start, end = self.timeline.inside(start_ns), self.timeline.inside(end_ns)
-        self.history.change(start, self._working(memory, compute))
-        self.history.change(end, self._resting())
-        self._span = (end, memory, compute)
+        shift = self.timeline.inside(0)
+        start = start_ns + shift
+        spans, governor = self._spans, self._governor
+        if (pause := start - spans.end_ns) > 0:
+            governor.rest(self._rest.watts, pause / NS_PER_S)
+        seconds, memory, compute = pace(self._clocked.sm_mhz, self._clocked.memory_mhz)
+        lasts = max(round(seconds * stretch * NS_PER_S), until_ns - start_ns, 1)
+        share = seconds * NS_PER_S / lasts
+        memory, compute = memory * share, compute * share
+        watts = self._draw.still + memory * self._draw.memory + compute * self._draw.compute
+        mean_w = governor.after(watts, lasts / NS_PER_S)
+        if mean_w > governor.most_w:
+            work = _Work(start, pace, stretch, until_ns + shift)
+            return self._run_limited(work, lasts, watts, memory, compute) - shift
+        spans.work(start, start + lasts, self._clocked, watts, memory, compute)
+        governor.mean_w, governor.capped = mean_w, False
+        return start_ns + lasts
+
+    def abandon(self) -> None:
+        """What was foretold for after now does not happen."""
+        present = self.timeline.now()
+        if self._spans.end_ns > present:
+            self._spans.cut(present)
+            governor = self._governor
+            governor.begin(self._rest.watts)
+            for level, lasted in self.history.pieces(present - _KEPT_NS, present):
+                governor.mean_w = governor.after(level.watts, lasted / NS_PER_S)
+
+    def _run_limited(self, work: _Work, lasts: int, watts: float, memory: float, compute: float) -> int:
+        """A step within which the power limit is reached; when it ends, in ns of the board's life."""
+        governor, spans, start, left = self._governor, self._spans, work.start, 1.0
+        if not governor.capped:
+            free = min(lasts, int(governor.free_s(watts) * NS_PER_S))
+            if free > 0:
+                spans.work(start, start + free, self._clocked, watts, memory, compute)
+                governor.mean_w = governor.after(watts, free / NS_PER_S)
+                start, left = start + free, 1 - free / lasts
+            governor.capped = True
+        memory_mhz = self._clocked.memory_mhz
+
+        def at(sm_mhz: int) -> tuple[int, float, float, float]:
+            lasts, memory, compute = work.rest(start, left, sm_mhz, memory_mhz)
+            return lasts, self._draw_at(sm_mhz).watts(memory, compute), memory, compute
+
+        def mean_w(sm_mhz: int) -> float:
+            lasts, watts, *_ = at(sm_mhz)
+            return governor.after(watts, lasts / NS_PER_S)
+
+        clocks, asked = self.product.sm_clocks_mhz, self._clocked.sm_mhz
+        clock = highest_clock(clocks, asked, governor.most_w, mean_w, near_mhz=self._capped_mhz)
+        self._capped_mhz = clock
+        lasts, watts, memory, compute = at(clock)
+        spans.work(start, start + lasts, self._clocked._replace(sm_mhz=clock, capped=True), watts, memory, compute)
+        governor.mean_w = governor.after(watts, lasts / NS_PER_S)
+        return start + lasts
+
+    # Its state.
 
     def _state_changed(self) -> None:
-        """What was foretold for a work that is under way goes on in the new state."""
-        present = self.timeline.now()
-        end, memory, compute = self._span
-        self.history.cut(present)
-        if end > present:
-            self.history.change(present, self._working(memory, compute))
-            self.history.change(end, self._resting())
-        else:
-            self.history.change(present, self._resting())
+        """What was foretold goes on as it was foretold; what comes after it is in the new state."""
+        at = max(self.timeline.now(), self._spans.end_ns)
+        self._governor.rest(self._rest.watts, (at - self._spans.end_ns) / NS_PER_S)
+        self._take_state()
+        self._spans.rest(at, self._rest)
 
-    def _resting(self) -> Level:
+    def _take_state(self) -> None:
         loaded = self._loaded_bytes is not None
-        free = self.product.max_sm_clock_mhz if loaded else self.product.idle_mhz
-        clock = self._locked_sm or free
-        return self._level(clock, self._power_scale * self.product.watts(clock, loaded=loaded))
-
-    def _working(self, memory: float, compute: float) -> Level:
         asked = self._locked_sm or self.product.max_sm_clock_mhz
-        loaded = self._loaded_bytes is not None
-        watts = self._power_scale * self.product.watts(asked, loaded=loaded, memory=memory, compute=compute)
-        limit = self.product.power_limit_w
-        if watts <= limit:
-            return self._level(asked, watts, busy=True, dram=memory, tensor=compute)
-        # The clock is shown to give way; that the work then takes longer is not simulated yet.
-        clock = self.product.clock_within(
-            limit / self._power_scale, asked, loaded=loaded, memory=memory, compute=compute
-        )
-        return self._level(clock, limit, busy=True, capped=True, dram=memory, tensor=compute)
-
-    def _level(self, sm_mhz: int, watts: float, **activity: Any) -> Level:
+        resting = asked if loaded else self._locked_sm or self.product.idle_mhz
         memory_mhz = self._locked_memory or self.product.max_memory_clock_mhz
-        return Level(watts, sm_mhz, memory_mhz, _RESERVED_BYTES + (self._loaded_bytes or 0), **activity)
+        self._clocked = Clocked(asked, memory_mhz, _RESERVED_BYTES + (self._loaded_bytes or 0))
+        self._draws: dict[int, Draw] = {}
+        self._draw = self._draw_at(asked)
+        self._rest = Level(self._draw.still, resting, memory_mhz, self._clocked.memory_used)
+
+    def _draw_at(self, sm_mhz: int) -> Draw:
+        found = self._draws.get(sm_mhz)
+        if found is None:
+            loaded = self._loaded_bytes is not None
+            found = self._draws[sm_mhz] = draw(self.product.model, sm_mhz, loaded=loaded, scale=self._power_scale)
+        return found
+
+    def _present(self, ns: int) -> int:
+        """The moment of a reading that takes so long; all that was told is there to be read."""
+        self._spans.settle()
+        return self.timeline.spend(ns)
 
     # Its time.
 
@@ -166,6 +217,7 @@ class SimulatedDevice(SimulatedSensors):
         Args:
             moment: The moment of each reading, in ns of the board's life.
         """
+        self._spans.settle()
         return SimulatedSensors(self.board, self.product, self.history, lambda _: moment())
 
     def keep(self, watcher: object) -> int:
@@ -176,6 +228,7 @@ class SimulatedDevice(SimulatedSensors):
         """
         present = self.timeline.now()
         if not self._watched:
+            self._spans.settle()
             self.history.restart(present - RESTED_NS)
         self._watched[watcher] = present
         return present
@@ -226,16 +279,31 @@ class SimulatedDevice(SimulatedSensors):
             )
 
 
-def _board(product: str, index: int) -> Board:
-    what = PRODUCTS[product]
+def _board(key: str, product: Product, index: int) -> Board:
     return Board(
         index=index,
-        name=what.name,
-        uuid=f"GPU-sim-{product}-{index}",
+        name=product.name,
+        uuid=f"GPU-sim-{key}-{index}",
         driver="simulated",
-        power_limit_w=what.power_limit_w,
-        memory_bytes=what.memory_bytes,
-        compute_capability=what.compute_capability,
-        max_sm_clock_mhz=what.max_sm_clock_mhz,
+        power_limit_w=product.power_limit_w,
+        memory_bytes=product.memory_bytes,
+        compute_capability=product.compute_capability,
+        max_sm_clock_mhz=product.max_sm_clock_mhz,
         simulated=True,
     )
+
+
+class _Work(NamedTuple):
+    """A step, in ns of the board's life."""
+
+    start: int
+    pace: Callable[[float, float], Pace]
+    stretch: float
+    until: int
+
+    def rest(self, start: int, left: float, sm_mhz: int, memory_mhz: int) -> tuple[int, float, float]:
+        """What is left of it at other clocks: how many ns it takes, and the shares in use."""
+        seconds, memory, compute = self.pace(sm_mhz, memory_mhz)
+        busy = left * seconds * NS_PER_S
+        lasts = max(round(busy * self.stretch), self.until - start, 1)
+        return lasts, memory * busy / lasts, compute * busy / lasts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pytest_llmperf.clock import NS_PER_S
@@ -130,6 +131,15 @@ class History:
     def share(self, name: str, start_ns: int, end_ns: int) -> float:
         """The same mean of an attribute that is a share: never beyond 0 to 1 by rounding."""
         return min(1.0, max(0.0, self.mean(name, start_ns, end_ns)))
+
+    def pieces(self, start_ns: int, end_ns: int) -> Iterator[tuple[Level, int]]:
+        """Each level within a span, and for how many nanoseconds of it it holds."""
+        for place in range(self._place(start_ns), len(self._levels)):
+            begins = max(start_ns, self._at[place]) if place else start_ns
+            if begins >= end_ns:
+                return
+            ends = self._at[place + 1] if place + 1 < len(self._at) else end_ns
+            yield self._levels[place], min(ends, end_ns) - begins
 
     def _place(self, at_ns: int) -> int:
         return max(0, bisect_right(self._at, at_ns) - 1)

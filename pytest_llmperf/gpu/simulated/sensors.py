@@ -22,7 +22,7 @@ from pytest_llmperf.gpu import (
     Utilization,
 )
 from pytest_llmperf.gpu.simulated.history import History, Level
-from pytest_llmperf.gpu.simulated.products import Product
+from pytest_llmperf.gpu.simulated.product import Product
 
 __all__ = ["SimulatedActivityMeter", "SimulatedSensors"]
 
@@ -167,6 +167,17 @@ class SimulatedSensors:
         """The moments of the board's life, in ns, at which the energy counter steps; from start up to the end."""
         period = self.product.counter_period_ns
         return range(_tick(start_ns - 1, period) + period, end_ns + 1, period)
+
+    def next_edge(self, at_ns: int) -> int:
+        """The first moment after one, in ns of the board's life, at which a reading of energy or power looks."""
+        counter, power, window = (
+            self.product.counter_period_ns,
+            self.product.power_period_ns,
+            self.product.power_window_ns,
+        )
+        return min(
+            _tick(at_ns, counter) + counter, _tick(at_ns, power) + power, _tick(at_ns + window, power) + power - window
+        )
 
 
 class SimulatedActivityMeter:

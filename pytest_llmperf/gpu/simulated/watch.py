@@ -49,8 +49,9 @@ class SimulatedWatch:
 
     async def begin(self) -> None:
         """Begin a span."""
-        for device in self._devices:
-            await _reach(device, (device.timeline.now() // NS_PER_S + 1) * NS_PER_S + RESTED_NS)
+        moments = [(device.timeline.now() // NS_PER_S + 1) * NS_PER_S + RESTED_NS for device in self._devices]
+        for device, moment in zip(self._devices, moments, strict=True):
+            await _reach(device, moment)
         self._begun = [device.keep(self) for device in self._devices]
 
     async def end(self) -> list[BoardSamples]:

@@ -11,9 +11,23 @@ from pytest_llmperf.errors import GpuError
 from pytest_llmperf.gpu import Unreadable
 from pytest_llmperf.gpu.energy.sensor import watch
 from pytest_llmperf.gpu.simulated import SimulatedDevice
-from pytest_llmperf.gpu.simulated.products import PRODUCTS
+from pytest_llmperf.gpu.simulated.product import Product
+from pytest_llmperf.simulation.board import BOARDS, BoardModel
+from pytest_llmperf.simulation.power import watts
+from pytest_llmperf.simulation.steps import Pace
 
 MS = 1_000_000
+
+
+def steady(seconds, memory=0.0, compute=0.0):
+    """Work that takes as long at every clock."""
+    return lambda _sm, _memory: Pace(seconds, memory, compute)
+
+
+def draws(name, memory=0.0, compute=0.0, sm_mhz=None):
+    """Watts of a board with a model loaded, without a limit; at its highest clock unless told otherwise."""
+    model = BoardModel.named(name)
+    return watts(model, sm_mhz or model.product.sm_clocks_mhz[1], loaded=True, memory=memory, compute=compute)
 
 
 class Driven:
@@ -26,9 +40,7 @@ class Driven:
         self.device.load(14 * 10**9)
 
     def work(self, seconds, memory=0.0, compute=0.0):
-        end = self.now + round(seconds * NS_PER_S)
-        self.device.occupy(self.now, end, memory=memory, compute=compute)
-        self.now = end
+        self.now = self.device.run(self.now, steady(seconds, memory, compute))
 
 
 def ticks(device, until):
@@ -39,27 +51,25 @@ def ticks(device, until):
 
 class TestEnergy:
     @given(
-        st.sampled_from(sorted(PRODUCTS)),
-        st.lists(st.tuples(st.floats(0, 0.3), st.floats(0.001, 0.3), st.floats(0, 1), st.floats(0, 0.2))),
+        st.sampled_from(BOARDS),
+        st.lists(st.tuples(st.floats(0, 0.3), st.floats(0.0001, 0.3), st.floats(0, 0.5), st.floats(0, 0.1))),
     )
     def test_the_counter_steps_by_the_integral_of_the_true_power(self, name, spans):
         driven = Driven(name)
-        device, product = driven.device, PRODUCTS[name]
-        rest = product.idle_w + product.loaded_w
+        device = driven.device
+        rest = draws(name)
         told = []
         for gap, seconds, memory, compute in spans:
             driven.now += round(gap * NS_PER_S)
             start = driven.now
             driven.work(seconds, memory, compute)
-            top = product.max_sm_clock_mhz
-            watts = product.watts(top, loaded=True, memory=memory, compute=compute)
-            told.append((start, driven.now, min(watts, product.power_limit_w)))
+            told.append((start, driven.now, draws(name, memory, compute)))
         driven.now += NS_PER_S
         at = ticks(device, driven.now)
         first, last = at[0], at[-1]
         truth = rest * (last - first) / NS_PER_S
-        for start, end, watts in told:
-            truth += (watts - rest) * max(0, min(end, last) - max(start, first)) / NS_PER_S
+        for start, end, drawn in told:
+            truth += (drawn - rest) * max(0, min(end, last) - max(start, first)) / NS_PER_S
         counted = []
         for driven.now in (first, last):
             counted.append(device.energy_j())
@@ -67,7 +77,7 @@ class TestEnergy:
 
     def test_it_stands_still_between_its_ticks(self):
         driven = Driven()
-        driven.device.occupy(0, NS_PER_S, memory=0.6, compute=0.0)
+        driven.device.run(0, steady(1, memory=0.6))
         first, second, *_ = ticks(driven.device, NS_PER_S)
         assert second - first == 100 * MS
         seen = []
@@ -83,8 +93,7 @@ class TestEnergy:
             device.attach(lambda clock=clock: clock[0])
             device.load(1)
             for _ in range(40):
-                device.occupy(clock[0], clock[0] + 7 * MS, memory=0.5, compute=0.1)
-                clock[0] += 7 * MS
+                clock[0] = device.run(clock[0], steady(0.007, memory=0.5, compute=0.1))
                 seen.append(device.energy_j())
             device.unload()
             device.detach()
@@ -103,8 +112,8 @@ class TestPower:
         device = driven.device
         tick = ticks(device, 2 * NS_PER_S)[13]
         start = tick - 10 * MS  # 10 of the 25 ms
-        device.occupy(start, start + NS_PER_S, memory=0.6, compute=0.0)
-        rest, busy = 125.0, PRODUCTS["h200"].watts(1980, loaded=True, memory=0.6)
+        device.run(start, steady(1, memory=0.6))
+        rest, busy = draws("h200"), draws("h200", memory=0.6)
         seen = []
         for driven.now in (tick - 1, tick, tick + 99 * MS, tick + 100 * MS):
             seen.append(device.power_w())
@@ -117,7 +126,7 @@ class TestPower:
         device = SimulatedDevice(name)
         sensor = watch(device, seconds=0.8, now=device.now)
         assert sensor.counter.period_s == pytest.approx(period_s, abs=sensor.counter.read_s)
-        assert sensor.counter.read_s == PRODUCTS[name].counter_read_ns / NS_PER_S
+        assert sensor.counter.read_s == Product.named(name).counter_read_ns / NS_PER_S
         assert isinstance(sensor.power, Unreadable)  # an idle board's power does not move
         driven = Driven(name)
         for number in range(200):
@@ -129,53 +138,25 @@ class TestPower:
             before = power
         assert {later - earlier for earlier, later in pairwise(changes)} == {period_s * NS_PER_S}
 
-    def test_idle_and_loaded(self):
-        assert SimulatedDevice("v100").power_w() == 23
-        device = SimulatedDevice("h200")
-        assert device.power_w() == 79
+    @pytest.mark.parametrize("name", BOARDS)
+    def test_idle_and_loaded(self, name):
+        idle, loaded = (watts(BoardModel.named(name), 1000, loaded=loaded) for loaded in (False, True))
+        device = SimulatedDevice(name)
+        assert device.power_w() == idle
         device.load(10**9)
         device.wait(0.3)
-        assert device.power_w() == 125
+        assert device.power_w() == loaded > idle
         device.unload()
         device.wait(0.3)
-        assert device.power_w() == 79
+        assert device.power_w() == idle
 
     def test_a_scale_acts_on_everything(self):
-        assert SimulatedDevice("h200", power_scale=1.1).power_w() == pytest.approx(1.1 * 79)
+        idle = SimulatedDevice("h200").power_w()
+        assert SimulatedDevice("h200", power_scale=1.1).power_w() == pytest.approx(1.1 * idle)
         plain, scaled = Driven(), Driven(power_scale=1.1)
         for driven in (plain, scaled):
             driven.work(0.3, memory=0.6, compute=0.02)
         assert scaled.device.power_w() == pytest.approx(1.1 * plain.device.power_w(), rel=1e-4)
-
-    def test_the_limit_is_kept_and_the_clock_gives_way(self):
-        driven = Driven()
-        driven.device.occupy(0, NS_PER_S, memory=0.3, compute=0.8)
-        driven.now = NS_PER_S - 1
-        device = driven.device
-        assert device.power_w() == 700
-        assert device.clock_reasons() == {"sw_power_cap"}
-        clock = device.sm_clock_mhz()
-        draws = [PRODUCTS["h200"].watts(mhz, loaded=True, memory=0.3, compute=0.8) for mhz in (clock, clock + 15)]
-        assert draws[0] <= 700 < draws[1]
-        assert device.throttle_ns()["sw_power_cap"] == pytest.approx(NS_PER_S, abs=2)
-        driven.now = NS_PER_S
-        assert (device.clock_reasons(), device.sm_clock_mhz()) == ({"gpu_idle"}, 1980)
-
-    def test_a_locked_clock_draws_less_and_is_not_capped(self):
-        driven = Driven()
-        driven.device.lock_sm_clock(900)
-        driven.work(1, memory=0.3, compute=0.8)
-        assert driven.device.power_w() < 500
-        assert driven.device.throttle_ns()["sw_power_cap"] == 0
-
-    @pytest.mark.parametrize("name", PRODUCTS)
-    def test_it_grows_with_the_clock_more_than_linearly_above_the_knee(self, name):
-        product = PRODUCTS[name]
-        still = product.watts(product.idle_mhz, loaded=True)
-        knee, top = product.voltage_knee_mhz, product.max_sm_clock_mhz
-        switching = [product.watts(f, loaded=True, compute=0.1) - still for f in (knee / 2, knee, top)]
-        assert switching[1] == pytest.approx(2 * switching[0])
-        assert switching[2] > switching[1] * top / knee * 1.3
 
 
 class TestClocks:
@@ -196,17 +177,18 @@ class TestClocks:
         device.lock_sm_clock(1200)
         assert device.sm_clock_mhz() == 1200
 
-    def test_a_lock_amid_a_span_changes_the_rest_of_it(self):
+    def test_a_lock_amid_a_step_holds_from_the_next_one_on(self):
         driven = Driven()
         device = driven.device
-        device.occupy(0, NS_PER_S, memory=0.6, compute=0.0)
+        device.run(0, steady(1, memory=0.6))
         driven.now = NS_PER_S // 2
         device.lock_sm_clock(900)
-        device.occupy(NS_PER_S, 2 * NS_PER_S, memory=0.6, compute=0.0)
-        level = device.history.level
-        inside = device.timeline.inside
-        assert [level(inside(at)).sm_mhz for at in (0, driven.now - 1, driven.now, NS_PER_S)] == [1980, 1980, 900, 900]
-        assert level(inside(0)).watts > level(inside(driven.now)).watts > 125
+        device.run(NS_PER_S, steady(1, memory=0.6))
+        seen = []
+        for driven.now in (NS_PER_S // 4, NS_PER_S - 1, NS_PER_S, 2 * NS_PER_S - 1, 2 * NS_PER_S):
+            seen.append((device.sm_clock_mhz(), device.clock_reasons()))
+        assert seen == [*[(1980, set())] * 2, *[(900, set())] * 2, (900, {"gpu_idle"})]
+        assert device.history.level(device.timeline.inside(NS_PER_S)).watts == draws("h200", memory=0.6, sm_mhz=900)
 
     @pytest.mark.parametrize("clock", [0, 344, 901, 1995, -5])
     def test_one_that_it_does_not_have_is_refused(self, clock):
@@ -220,9 +202,9 @@ class TestClocks:
 
     def test_spans_do_not_overlap(self):
         driven = Driven()
-        driven.device.occupy(0, 100, memory=1, compute=0)
-        with pytest.raises(ValueError, match="before the last one"):
-            driven.device.occupy(99, 200, memory=1, compute=0)
+        driven.device.run(0, steady(1e-7, memory=1))
+        with pytest.raises(ValueError, match="before the end of the last one"):
+            driven.device.run(99, steady(1e-7, memory=1))
 
 
 class TestActivity:
@@ -260,8 +242,7 @@ class TestTime:
             device.load(1)
             readings = []
             for _ in range(60):
-                device.occupy(clock[0], clock[0] + 7 * MS, memory=0.5, compute=0.1)
-                clock[0] += 7 * MS
+                clock[0] = device.run(clock[0], steady(0.007, memory=0.5, compute=0.1))
                 readings.append((device.power_w(), device.temperature_c()))
             seen.append(readings)
             device.unload()
@@ -288,13 +269,30 @@ class TestTime:
 
     def test_what_a_closed_engine_had_foretold_does_not_happen(self):
         driven = Driven()
-        driven.device.occupy(0, 10 * NS_PER_S, memory=1, compute=0)
+        driven.device.run(0, steady(10, memory=1))
         driven.now = NS_PER_S
         driven.device.unload()
         driven.device.detach()
         driven.device.wait(1)
         assert driven.device.clock_reasons() == {"gpu_idle"}
-        assert driven.device.power_w() == 79
+        assert driven.device.power_w() == SimulatedDevice("h200").power_w()
+
+    def test_what_was_abandoned_does_not_happen_and_what_comes_instead_does(self):
+        driven = Driven()
+        device = driven.device
+        at = 0
+        for _ in range(1000):
+            at = device.run(at, steady(0.01, memory=0.5))
+        driven.now = NS_PER_S + 3
+        device.abandon()
+        assert device.run(driven.now + 7, steady(0.001, memory=0.1)) == NS_PER_S + 10 + MS
+        inside = device.timeline.inside
+        driven.now = 2 * NS_PER_S
+        device.power_w()
+        drawn = device.history.integral("watts", inside(2 * NS_PER_S)) - device.history.integral("watts", inside(0))
+        extra = (draws("h200", memory=0.5) - draws("h200")) * (1 + 3e-9)
+        extra += (draws("h200", memory=0.1) - draws("h200")) * 0.001
+        assert drawn == pytest.approx(2 * draws("h200") + extra, rel=1e-9)
 
     def test_the_past_is_forgotten_when_an_engine_opens_unless_somebody_watches(self):
         lengths = []

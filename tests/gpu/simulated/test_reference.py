@@ -52,7 +52,7 @@ def test_power_of_mistral_on_an_h200_is_near_what_was_measured_there(batch, watt
 def test_the_boards_counters_show_what_is_known_of_decode():
     samples = measured("h200", 1, 512, 256)[2]
     assert samples.dram == pytest.approx(0.62, abs=0.05)
-    assert samples.sm == pytest.approx(1)
+    assert samples.sm == pytest.approx(1, abs=0.01)
     assert samples.tensor < 0.05
 
 

@@ -9,6 +9,7 @@ from pytest_llmperf.clock import NS_PER_S, VirtualClock
 from pytest_llmperf.gpu.energy import by_counter, by_integral
 from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.simulated import SimulatedDevice, SimulatedWatch
+from pytest_llmperf.simulation.steps import Pace
 
 MS = 1_000_000
 
@@ -21,10 +22,8 @@ def measured(product="h200", live=None, steps=200, before=50):
 
     async def engine(number):
         for step in range(number):
-            start = clock.now()
-            end = start + (4 + step % 5) * MS
-            device.occupy(start, end, memory=0.3 + (step % 7) / 20, compute=(step % 3) / 10)
-            await clock.sleep_until(end)
+            pace = Pace((4 + step % 5) / 1000, 0.3 + (step % 7) / 20, (step % 3) / 10)
+            await clock.sleep_until(device.run(clock.now(), lambda *_, pace=pace: pace))
 
     async def look(begin):
         number = 0

@@ -1,0 +1,60 @@
+"""The power limit of a simulated board: it acts on a running mean of the power, by way of the SM clock.
+
+The mean is of first order: it follows the power with a time constant. While it is below the limit the board runs at
+the clock that it was asked for, whatever it draws. From the moment at which it would exceed the limit, the board runs
+at the highest clock that keeps it there, until the mean would keep below the limit at the clock asked for, or the board
+rests. That is what a real one does with a burst: on an H200 prefill draws 890 W for some 70 ms and 700 W from there on,
+at a lower clock, and after a pause of a tenth of a second it does so again.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+
+__all__ = ["Governor"]
+
+#: After so many time constants of rest nothing of what was before is left in the mean.
+_FORGOTTEN = 20
+#: Of the limit: rounding is no excess.
+_ROUNDING = 1e-9
+
+
+class Governor:
+    """The running mean of a board's power.
+
+    Args:
+        limit_w: The power limit.
+        constant_s: The mean's time constant.
+        mean_w: What it begins with.
+
+    Attributes:
+        mean_w: The running mean right now.
+        capped: Whether the limit takes from the clock.
+        most_w: What the mean keeps below: the limit, but for rounding.
+    """
+
+    def __init__(self, limit_w: float, constant_s: float, mean_w: float) -> None:
+        self.limit_w = limit_w
+        self.most_w = limit_w * (1 + _ROUNDING)
+        self.mean_w, self.capped = mean_w, False
+        self._constant_s = constant_s
+
+    def begin(self, watts: float) -> None:
+        """So much has been drawn for long."""
+        self.mean_w, self.capped = watts, False
+
+    def after(self, watts: float, seconds: float) -> float:
+        """The running mean when so much was drawn for so long, in W."""
+        return watts + (self.mean_w - watts) * exp(-seconds / self._constant_s)
+
+    def rest(self, watts: float, seconds: float) -> None:
+        """The board rests, and draws so much, no more than the limit: nothing is capped any more."""
+        self.capped = False
+        forgotten = seconds > _FORGOTTEN * self._constant_s
+        self.mean_w = watts if forgotten else self.after(watts, seconds)
+
+    def free_s(self, watts: float) -> float:
+        """How long the board can draw so much, more than the limit, until the mean has reached the limit, in s."""
+        if self.mean_w >= self.limit_w:
+            return 0.0
+        return self._constant_s * log((watts - self.mean_w) / (watts - self.limit_w))
