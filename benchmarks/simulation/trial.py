@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,11 @@ def points_of(file: Path) -> list[Point]:
 class _NoWords:
     """Prompts of one token id: what is in them matters to a prefix cache alone."""
 
-    def draw(self, rng: Any, count: int) -> tuple[int, ...]:
+    def draw(self, _: Any, count: int) -> tuple[int, ...]:
         return (1,) * count
+
+    def draws(self, _: Any, counts: Sequence[int]) -> list[tuple[int, ...]]:
+        return [(1,) * count for count in counts]
 
 
 def simulate(point: Point, model: BoardModel, *, gain: float = 1.0) -> dict[str, float | None]:
