@@ -1,13 +1,16 @@
 """The KV cache as vLLM divides it: blocks of equally many tokens, shared by sequences that begin alike.
 
-A sequence holds enough blocks for the tokens it has computed. With prefix caching a full block is filed under a key that
-stands for its tokens and all those before it. It stays filed when its sequence gives it back, until the pool hands it out
-again, so that a later sequence with the same beginning takes it over instead of computing it. Blocks are handed out
-from the front of a queue: those never filed come first, then the ones that have been free longest. A sequence gives its
-blocks back last one first, so that the beginnings, which others are likeliest to share, are kept longest.
+A sequence holds enough blocks for the tokens it has computed. With prefix caching a full block is filed under a key
+that stands for its tokens and all those before it. It stays filed when its sequence gives it back, until the pool hands
+it out again, so that a later sequence with the same beginning takes it over instead of computing it. Blocks are handed
+out from the front of a queue: those never filed come first, then the ones that have been free longest. A sequence gives
+its blocks back last one first, so that the beginnings, which others are likeliest to share, are kept longest.
 
-Every layer is treated as full attention. A sliding window or a hybrid cache lets vLLM give up blocks early or divide the
-cache into groups; neither is modelled.
+The order is that of vLLM 0.32. In 0.23 blocks never filed queue up like the others, so that filed ones are handed out a
+little earlier.
+
+Every layer is treated as full attention. A sliding window or a hybrid cache lets vLLM give up blocks early or divide
+the cache into groups; neither is modelled.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ class BlockTable:
         ids: The blocks in order of their tokens. Empty without prefix caching, where only their number matters.
         keys: What each full block is filed under, as far as it was needed.
         filed: How many of the blocks are filed already.
+        due: With fewer tokens than these there is nothing to file.
     """
 
     prompt: tuple[int, ...]
@@ -40,6 +44,7 @@ class BlockTable:
     ids: list[int] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
     filed: int = 0
+    due: int = 0
 
 
 class BlockPool:
@@ -113,7 +118,7 @@ class BlockPool:
         if self.prefix_caching:
             self._take_back(table.ids)
             table.ids = []
-            table.filed = 0
+            table.filed = table.due = 0
         else:
             self._unheld += table.room // self.block_size
         table.room = 0
@@ -161,6 +166,7 @@ class BlockPool:
             self._key_of[block] = key
             self._filed.setdefault(key, []).append(block)
             table.filed = index + 1
+        table.due = (table.filed + 1) * self.block_size
 
     def _hand_out(self) -> int:
         block, _ = self._queue.popitem(last=False)

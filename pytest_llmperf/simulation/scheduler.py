@@ -11,84 +11,20 @@ With asynchronous scheduling a step is scheduled before the tokens of the one be
 token from a step under way is scheduled as if it had that token; once all its output is under way, it is no longer
 scheduled. A preempted sequence still receives the token of a step under way.
 
-Source: ``vllm/v1/core/sched/scheduler.py`` and ``async_scheduler.py`` of vLLM 0.23 and 0.32, whose schedules are equal for
-what is modelled here: no speculative decoding, no priorities, no watermark, no transfer of KV blocks.
+Source: ``vllm/v1/core/sched/scheduler.py`` and ``async_scheduler.py`` of vLLM 0.23 and 0.32, which decide alike on what
+is modelled here: no speculative decoding, no priorities, no watermark, no transfer of KV blocks.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
 
 from ..errors import EngineError
 from .blocks import BlockPool, BlockTable
+from .sequences import Sequence, State, Step
+from .steady import advance, steps_alike, steps_with_room
 
 __all__ = ["Scheduler", "Sequence", "Step"]
-
-
-class _State(Enum):
-    NEW = "new"
-    WAITING = "waiting"
-    RUNNING = "running"
-    GONE = "gone"
-
-
-@dataclass(eq=False, slots=True)
-class Sequence:
-    """One request, as the scheduler sees it.
-
-    Attributes:
-        prompt: Token ids. Prefix caching compares them; otherwise only their number matters.
-        output_len: How many tokens it generates, at least 1.
-        data: The owner's own; the scheduler never looks at it.
-        computed: Tokens whose keys and values are in the cache, or will be once the steps under way are done.
-        generated: Output tokens of completed steps.
-        preemptions: How often it was preempted.
-        cached: Prompt tokens found in the prefix cache at its first admission.
-    """
-
-    prompt: tuple[int, ...]
-    output_len: int
-    data: Any = None
-    computed: int = field(default=0, init=False)
-    generated: int = field(default=0, init=False)
-    preemptions: int = field(default=0, init=False)
-    cached: int = field(default=0, init=False)
-    _state: _State = field(default=_State.NEW, init=False, repr=False)
-    _table: BlockTable = field(init=False, repr=False)
-    _end: int = field(default=0, init=False, repr=False)  # tokens of prompt and output
-    _goal: int = field(default=0, init=False, repr=False)  # tokens that exist, those of steps under way included
-    _prefilled_at: int = field(default=0, init=False, repr=False)  # computed tokens from which on it decodes
-
-    @property
-    def _known(self) -> int:
-        return len(self.prompt) + self.generated
-
-    @property
-    def _under_way(self) -> int:
-        return self._goal - len(self.prompt) - self.generated
-
-
-@dataclass(eq=False, slots=True)
-class Step:
-    """What one step computes.
-
-    Attributes:
-        prefills: Sequences of which prompt tokens are computed, or known tokens again after a preemption: the sequence,
-            how many of its tokens were computed before (or found in the prefix cache), how many are in this step.
-        decodes: Sequences of which one token, generated before, is computed.
-        sampled: Sequences that get an output token at the end of the step, in the order of scheduling. Completing the
-            step takes out those that were aborted meanwhile.
-        preempted: Sequences that were preempted while the step was scheduled, first one first.
-    """
-
-    prefills: list[tuple[Sequence, int, int]] = field(default_factory=list)
-    decodes: list[Sequence] = field(default_factory=list)
-    sampled: list[Sequence] = field(default_factory=list)
-    preempted: list[Sequence] = field(default_factory=list)
 
 
 class Scheduler:
@@ -155,7 +91,7 @@ class Scheduler:
         end = prompt_len + sequence.output_len
         if prompt_len < 1 or sequence.output_len < 1:
             raise EngineError(
-                f"A sequence of {prompt_len} prompt tokens and {sequence.output_len} output tokens cannot be scheduled.",
+                f"A sequence of {prompt_len} prompt and {sequence.output_len} output tokens cannot be scheduled.",
                 remedy="Give input_len and output_len of at least 1.",
             )
         if end > self.max_model_len:
@@ -171,10 +107,10 @@ class Scheduler:
                 f"{self.blocks.needed(end - 1)} KV blocks, and the engine has {self.blocks.count}.",
                 remedy="Shorten input_len or output_len, raise gpu_memory_utilization, or use more GPUs.",
             )
-        sequence._table = BlockTable(sequence.prompt, self._added)
-        sequence._end = end
-        sequence._goal = prompt_len
-        sequence._state = _State.WAITING
+        sequence.table = BlockTable(sequence.prompt, self._added)
+        sequence.end = end
+        sequence.goal = prompt_len
+        sequence.state = State.WAITING
         self._added += 1
         self.waiting.append(sequence)
 
@@ -183,9 +119,9 @@ class Scheduler:
 
         A step under way may still compute it; it gets no token from it.
         """
-        if sequence._state is _State.RUNNING:
+        if sequence.state is State.RUNNING:
             self.running.remove(sequence)
-        elif sequence._state is _State.WAITING:
+        elif sequence.state is State.WAITING:
             self.waiting.remove(sequence)
         else:
             return
@@ -221,18 +157,18 @@ class Scheduler:
         finished: list[Sequence] = []
         aborted = False
         for sequence in step.sampled:
-            if sequence._state is _State.GONE:
+            if sequence.state is State.GONE:
                 aborted = True
                 continue
             sequence.generated += 1
             if not asynchronous:
-                sequence._goal += 1
-            elif filing and sequence._state is _State.RUNNING:
-                self.blocks.file(sequence._table, sequence.computed - sequence._under_way)
+                sequence.goal += 1
+            elif filing and sequence.computed >= sequence.table.due:
+                self.blocks.file(sequence.table, sequence.computed - sequence.under_way)
             if sequence.generated == sequence.output_len:
                 finished.append(sequence)
         if aborted:
-            step.sampled = [sequence for sequence in step.sampled if sequence._state is not _State.GONE]
+            step.sampled = [sequence for sequence in step.sampled if sequence.state is not State.GONE]
         if finished:
             self._finish(finished)
         return finished
@@ -245,25 +181,12 @@ class Scheduler:
             preempted or given its last token, if nothing arrives or is aborted; 0 when that is not sure.
         """
         running = self.running
-        if not running or len(running) > self.token_budget:
+        if not running or len(running) > self.token_budget or (self._steps_under_way and not self.async_scheduling):
             return 0
-        # Each step under way must be such a step's like: it gives one token to every running sequence.
-        under_way = self._steps_under_way
-        if under_way and not self.async_scheduling:
-            return 0
-        steps = self.max_model_len
-        for sequence in running:
-            goal = sequence._goal
-            if (
-                goal - sequence.computed != 1
-                or sequence.computed < sequence._prefilled_at
-                or goal - len(sequence.prompt) - sequence.generated != under_way
-            ):
-                return 0
-            steps = min(steps, sequence._end - 1 - goal)
+        steps = steps_alike(running, self._steps_under_way)
         if steps <= 0 or self._queue_may_move():
             return 0
-        return self._steps_with_room(steps)
+        return steps_with_room(running, self.blocks, steps)
 
     def skip(self, steps: int) -> None:
         """Regard so many steps as scheduled and completed, in the time of one.
@@ -272,19 +195,8 @@ class Scheduler:
             steps: At most what `steady` returned, with nothing done in between. A step under way stays so: its tokens
                 are those of the last step skipped.
         """
-        if steps <= 0:
-            return
-        blocks = self.blocks
-        if blocks.prefix_caching:
-            self._extend_in_turn(steps)
-        for sequence in self.running:
-            sequence.computed += steps
-            sequence.generated += steps
-            sequence._goal += steps
-            table = sequence._table
-            if sequence.computed > table.room:
-                blocks.extend(table, sequence.computed)
-            blocks.file(table, sequence.computed - sequence._under_way)
+        if steps > 0:
+            advance(self.running, self.blocks, steps)
 
     def _schedule_running(self, step: Step) -> int:
         """Schedule what the running sequences need, and return what is left of the budget."""
@@ -298,19 +210,19 @@ class Scheduler:
         while budget and index < len(running):
             sequence = running[index]
             index += 1
-            goal = sequence._goal
+            goal = sequence.goal
             before = sequence.computed
             tokens = goal - before
-            if not tokens or goal == sequence._end:
+            if not tokens or goal == sequence.end:
                 continue
             if tokens > budget:
                 tokens = budget
             after = before + tokens
-            if after > sequence._table.room and not self._make_room(sequence, after, step.preempted):
+            if after > sequence.table.room and not self._make_room(sequence, after, step.preempted):
                 break
-            if filing:
-                blocks.file(sequence._table, min(after, sequence._known))
-            if before >= sequence._prefilled_at:
+            if filing and after >= sequence.table.due:
+                blocks.file(sequence.table, min(after, sequence.known))
+            if before >= sequence.prefilled_at:
                 decodes.append(sequence)
             else:
                 step.prefills.append((sequence, before, tokens))
@@ -318,16 +230,16 @@ class Scheduler:
             if after == goal:
                 sampled.append(sequence)
                 if asynchronous:
-                    sequence._goal = goal + 1
+                    sequence.goal = goal + 1
             budget -= tokens
         return budget
 
     def _make_room(self, sequence: Sequence, tokens: int, preempted: list[Sequence]) -> bool:
         """Preempt the last running sequences until this one has its blocks; False if it was itself the last."""
-        while not self.blocks.extend(sequence._table, tokens):
+        while not self.blocks.extend(sequence.table, tokens):
             last = self.running.pop()
-            self.blocks.release(last._table)
-            last._state = _State.WAITING
+            self.blocks.release(last.table)
+            last.state = State.WAITING
             last.computed = 0
             last.preemptions += 1
             self.waiting.appendleft(last)
@@ -351,24 +263,24 @@ class Scheduler:
                 sequence.cached = before
                 blocks.queries += len(sequence.prompt)
                 blocks.hits += before
-            blocks.adopt(sequence._table, found)
-            blocks.extend(sequence._table, before + tokens)
-            blocks.file(sequence._table, before + tokens)
-            sequence._state = _State.RUNNING
-            sequence._prefilled_at = sequence._known
+            blocks.adopt(sequence.table, found)
+            blocks.extend(sequence.table, before + tokens)
+            blocks.file(sequence.table, before + tokens)
+            sequence.state = State.RUNNING
+            sequence.prefilled_at = sequence.known
             sequence.computed = before + tokens
             step.prefills.append((sequence, before, tokens))
-            if sequence.computed == sequence._goal:
+            if sequence.computed == sequence.goal:
                 step.sampled.append(sequence)
                 if self.async_scheduling:
-                    sequence._goal += 1
+                    sequence.goal += 1
             self.running.append(sequence)
             budget -= tokens
 
     def _fitting(self, sequence: Sequence, budget: int) -> tuple[int, list[int]] | None:
         """The tokens of a waiting sequence that a step has room for, and its blocks in the prefix cache, or None."""
-        known = sequence._known
-        found = self.blocks.match(sequence._table, known)
+        known = sequence.known
+        found = self.blocks.match(sequence.table, known)
         tokens = known - len(found) * self.blocks.block_size
         if tokens > budget:
             if not self.chunked_prefill:
@@ -379,17 +291,15 @@ class Scheduler:
         return tokens, found
 
     def _finish(self, finished: list[Sequence]) -> None:
-        preempted = False
         for sequence in finished:
-            preempted |= sequence._state is _State.WAITING
+            if sequence.state is State.WAITING:
+                self.waiting.remove(sequence)
             self._free(sequence)
-        self.running[:] = [sequence for sequence in self.running if sequence._state is not _State.GONE]
-        if preempted:
-            self.waiting = deque(sequence for sequence in self.waiting if sequence._state is not _State.GONE)
+        self.running[:] = [sequence for sequence in self.running if sequence.state is not State.GONE]
 
     def _free(self, sequence: Sequence) -> None:
-        sequence._state = _State.GONE
-        self.blocks.release(sequence._table)
+        sequence.state = State.GONE
+        self.blocks.release(sequence.table)
 
     def _queue_may_move(self) -> bool:
         """Whether a waiting sequence may be admitted, or receive a token, while the running ones all decode.
@@ -400,34 +310,9 @@ class Scheduler:
         for sequence in self.waiting:
             if not sequence.preemptions:
                 break
-            if sequence._under_way:
+            if sequence.under_way:
                 return True
         budget = self.token_budget - len(self.running)
         if not self.waiting or not budget or len(self.running) >= self.max_sequences:
             return False
         return self._fitting(self.waiting[0], budget) is not None
-
-    def _steps_with_room(self, steps: int) -> int:
-        """How many of these steps the free blocks suffice for."""
-        blocks = self.blocks
-
-        def wanting(further: int) -> int:
-            return sum(
-                blocks.needed(sequence.computed + further - sequence._table.room)
-                for sequence in self.running
-                if sequence.computed + further > sequence._table.room
-            )
-
-        if wanting(steps) <= blocks.free:
-            return steps
-        return bisect_right(range(1, steps), blocks.free, key=wanting)
-
-    def _extend_in_turn(self, steps: int) -> None:
-        """Hand out the blocks of so many steps in the order in which the steps would."""
-        turns: list[tuple[int, int]] = []
-        for place, sequence in enumerate(self.running):
-            first = sequence._table.room - sequence.computed + 1
-            turns.extend((turn, place) for turn in range(first, steps + 1, self.blocks.block_size))
-        for _, place in sorted(turns):
-            table = self.running[place]._table
-            self.blocks.extend(table, table.room + 1)

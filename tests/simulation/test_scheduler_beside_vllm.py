@@ -223,9 +223,7 @@ def load(draw, limits, count):
         prompt_len = draw.randint(1, max(1, draw.choice([room // 6, room // 3, room * 2 // 3])))
         output_len = draw.randint(1, max(1, draw.choice([3, (room - prompt_len) // 2, room - prompt_len])))
         shared = draw.choice([0, prompt_len // 2, prompt_len])
-        prompt = draw.choice(beginnings)[:shared] + tuple(
-            1000 * number + place for place in range(shared, prompt_len)
-        )
+        prompt = draw.choice(beginnings)[:shared] + tuple(1000 * number + place for place in range(shared, prompt_len))
         aborted_at = turn + draw.randint(0, 40) if draw.random() < 0.1 else None
         arrivals.append(Arrival(turn, prompt, output_len, aborted_at))
     return arrivals
