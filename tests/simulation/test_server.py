@@ -96,6 +96,10 @@ class TestPipeline:
         assert seconds(times) == [[10, 14, 18]]
         assert gpu.spans == [(0, 10 * S), (10 * S, 14 * S), (14 * S, 18 * S)]
 
+    def test_without_it_nobody_else_is_scheduled_before_that(self):
+        _, everybody, _ = serve([(0, 5, 3), (1 * S, 5, 3)], async_scheduling=False)
+        assert [served.scheduled_ns for served in everybody] == [0, 10 * S]
+
     def test_without_it_a_launch_is_not_hidden(self):
         steps = Steps(decode=1, prefill=1, launch=5)
         assert seconds(serve([(0, 5, 3)], steps, async_scheduling=False)[2]) == [[3, 8, 13]]
@@ -211,6 +215,17 @@ class TestSkipping:
             found.append((times, stamps, gpu.spans, server.token_ns, server.preemptions))
         assert found[0] == found[1]
         assert all(later > earlier for received in found[0][0] for earlier, later in pairwise(received))
+
+    @pytest.mark.parametrize("window", [7, 60, 100, 131, 400])
+    def test_sees_where_a_window_is_full(self, window):
+        steps = Steps()
+        steps.cache_bytes = lambda context: 2 * min(context, window)
+        serve([(0, 5, 200), (0, 50, 300)], steps)
+        decodes = [work for work in steps.works if not work[0]]
+        assert len(decodes) == 299
+        for ahead, work in enumerate(decodes, 1):
+            contexts = [length + ahead for length, count in ((5, 200), (50, 300)) if ahead < count]
+            assert work[2:] == (len(contexts), sum(2 * min(at, window) for at in contexts), 3 * sum(contexts))
 
     def test_up_to_any_horizon(self):
         draw = random.Random(7)
