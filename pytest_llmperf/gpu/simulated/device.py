@@ -230,7 +230,7 @@ class SimulatedDevice(SimulatedSensors):
         """
         present = self.timeline.now()
         if not self._watched:
-            self._spans.settle()
+            self._spans.close()
             self.history.restart(present - RESTED_NS)
         self._watched[watcher] = present
         return present
