@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from pytest_llmperf.arithmetic.quantization import Quantization, named_quantizat
 from pytest_llmperf.arithmetic.weights import Weights
 
 if TYPE_CHECKING:
-    from pytest_llmperf.arithmetic.structure import Decoder
+    from pytest_llmperf.arithmetic.structure import Attention, Decoder
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,11 @@ class Architecture:
         return Weights(self.decoder, self.quantization, 16).quantized_params
 
     @cached_property
+    def _attentions(self) -> Counter[Attention]:
+        """How many layers have which attention: a handful of kinds, asked for in every request and step."""
+        return Counter(layer.attention for layer in self.decoder.layers)
+
+    @cached_property
     def matmul_dtype(self) -> str:
         """What most weights are multiplied in: ``float8`` or ``int8`` where activations are quantised too."""
         return (self.quantization.matmul_dtype(self.decoder) if self.quantization else None) or self.compute_dtype
@@ -198,8 +204,8 @@ class Architecture:
         """
         _check_least("context_len", context_len, 0)
         elements = sum(
-            layer.attention.cache_elements(tensor_parallel) * layer.attention.span(context_len)
-            for layer in self.decoder.layers
+            layers * attention.cache_elements(tensor_parallel) * attention.span(context_len)
+            for attention, layers in self._attentions.items()
         )
         return -(-elements * self._kv_bits(dtype) // 8)
 
@@ -214,8 +220,8 @@ class Architecture:
         _check_least("first_context", first_context, 0)
         _check_least("last_context", last_context, first_context)
         elements = sum(
-            layer.attention.cache_elements(tensor_parallel) * layer.attention.mean_span(first_context, last_context)
-            for layer in self.decoder.layers
+            layers * attention.cache_elements(tensor_parallel) * attention.mean_span(first_context, last_context)
+            for attention, layers in self._attentions.items()
         )
         return elements * self._kv_bits(dtype) / 8
 
@@ -288,7 +294,8 @@ class Architecture:
         """
         _check_least("context_len", context_len, 0)
         return self.weight_flops_per_token + sum(
-            layer.attention.flops_per_context_token * layer.attention.span(context_len) for layer in self.decoder.layers
+            layers * attention.flops_per_context_token * attention.span(context_len)
+            for attention, layers in self._attentions.items()
         )
 
     def mean_flops_per_token(self, first_context: int, last_context: int) -> float:
@@ -296,8 +303,8 @@ class Architecture:
         _check_least("first_context", first_context, 0)
         _check_least("last_context", last_context, first_context)
         return self.weight_flops_per_token + sum(
-            layer.attention.flops_per_context_token * layer.attention.mean_span(first_context, last_context)
-            for layer in self.decoder.layers
+            layers * attention.flops_per_context_token * attention.mean_span(first_context, last_context)
+            for attention, layers in self._attentions.items()
         )
 
     def prefill_flops(self, prompt_len: int) -> int:
@@ -312,8 +319,8 @@ class Architecture:
         _check_least("prompt_len", prompt_len, 1)
         head = 2 * self.decoder.head.weight_params
         attention = sum(
-            layer.attention.flops_per_context_token * layer.attention.span_sum(prompt_len)
-            for layer in self.decoder.layers
+            layers * attention.flops_per_context_token * attention.span_sum(prompt_len)
+            for attention, layers in self._attentions.items()
         )
         return (self.weight_flops_per_token - head) * prompt_len + head + attention
 

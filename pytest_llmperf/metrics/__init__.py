@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from pytest_llmperf.metrics import energy, latency, throughput, utilization
 from pytest_llmperf.metrics.energy import joules_of_repeat
@@ -22,8 +24,21 @@ from pytest_llmperf.metrics.latency import (
 )
 from pytest_llmperf.metrics.roof import Roof, roof_of
 from pytest_llmperf.metrics.throughput import attainment, backlog, meets_slo, window
-from pytest_llmperf.metrics.types import UNREAD, Context, LaunchReadings, Metric, Missing, Outcome, Sampled, Summary
+from pytest_llmperf.metrics.types import (
+    UNREAD,
+    Context,
+    LaunchReadings,
+    Metric,
+    Missing,
+    Outcome,
+    Sampled,
+    Summary,
+    ranked,
+)
 from pytest_llmperf.trace import RepeatTrace
+
+if TYPE_CHECKING:
+    from pytest_llmperf.metrics.types import Floats
 
 __all__ = [
     "REGISTRY",
@@ -93,27 +108,47 @@ def summarize(
         readings: What the boards said, launch by launch; nothing when nobody read them.
     """
     values: list[tuple[float, ...]] = []
-    samples: list[float] = []
+    samples: list[Sequence[float] | Floats] = []
     for repeats, read in zip(launches, readings or [UNREAD] * len(launches), strict=True):
         of_launch: list[float] = []
         for outcome in _outcomes(metric, repeats, context, read):
             if isinstance(outcome, Missing):
                 return Summary(None, (), None, outcome.reason)
             value = outcome.value if isinstance(outcome, Sampled) else outcome
-            samples += outcome.samples if isinstance(outcome, Sampled) else [value]
+            samples.append(outcome.samples if isinstance(outcome, Sampled) else [value])
             of_launch.append(value)
         values.append(tuple(of_launch))
     if not samples:
         return Summary(None, (), None, "nothing was measured")
     value = statistics.median(statistics.median(launch) for launch in values)
-    samples.sort()
-    percentiles = {f"p{p}": percentile(samples, p / 100) for p in (50, 90, 99)}
-    return Summary(value, tuple(values), percentiles, None)
+    return Summary(value, tuple(values), _percentiles(samples), None)
+
+
+def _percentiles(samples: Sequence[Sequence[float] | Floats]) -> dict[str, float]:
+    """p50, p90 and p99 of all samples together."""
+    shares = {f"p{p}": p / 100 for p in (50, 90, 99)}
+    if all(isinstance(some, list | tuple) for some in samples):
+        ascending = sorted(chain.from_iterable(samples))
+        return {name: percentile(ascending, share) for name, share in shares.items()}
+    import numpy as np
+
+    joined = np.concatenate([np.asarray(some, np.float64) for some in samples])
+    ranks = {name: _ranks(len(joined), share) for name, share in shares.items()}
+    found = ranked(joined, {place for below, above, _ in ranks.values() for place in (below, above)})
+    return {name: _between(found, *of_share) for name, of_share in ranks.items()}
 
 
 def percentile(ascending: Sequence[float], fraction: float) -> float:
     """Linear interpolation between the two nearest ranks of an ascending sequence (Hyndman and Fan's type 7)."""
-    position = fraction * (len(ascending) - 1)
+    return _between(ascending, *_ranks(len(ascending), fraction))
+
+
+def _ranks(count: int, fraction: float) -> tuple[int, int, float]:
+    """The two nearest ranks, and how far a percentile lies from the first to the second."""
+    position = fraction * (count - 1)
     below = int(position)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (ascending[above] - ascending[below]) * (position - below)
+    return below, min(below + 1, count - 1), position - below
+
+
+def _between(by_rank: Sequence[float] | Mapping[int, float], below: int, above: int, share: float) -> float:
+    return by_rank[below] + (by_rank[above] - by_rank[below]) * share

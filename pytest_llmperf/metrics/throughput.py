@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 
 from pytest_llmperf.clock import NS_PER_S
@@ -46,10 +47,10 @@ def per_second(repeat: RepeatTrace, count: Callable[[RequestTrace, int, int], fl
 
 def tokens_within(request: RequestTrace, start: int, end: int) -> int:
     """Output tokens that came within a window, open at its start."""
-    counted = sum(n for at, n in zip(request.received_ns, request.tokens, strict=True) if start < at <= end)
-    if counted == sum(request.tokens):
+    stamps = request.received_ns
+    if start < stamps[0] and stamps[-1] <= end:
         return request.output_tokens  # all inside: the server's count is the better one
-    return counted
+    return sum(request.tokens[bisect_right(stamps, start) : bisect_right(stamps, end)])
 
 
 def _all_tokens(request: RequestTrace, start: int, end: int) -> int:
@@ -71,14 +72,16 @@ def _request_throughput(repeat: RepeatTrace, _: Context) -> Outcome:
 
 def meets_slo(request: RequestTrace, slo: Mapping[str, float]) -> bool:
     """Whether a completed request kept every limit; one of a single token has no TPOT and keeps a limit on it."""
-    gaps = request_itl(request)
-    seen: dict[str, float | None] = {
-        "ttft": request_ttft(request),
-        "tpot": request_tpot(request),
-        "itl": max(gaps, default=None),
-        "e2e_latency": request_e2e_latency(request),
-    }
-    return all(value is None or value <= slo[name] for name, value in seen.items() if name in slo)
+    return all((value := _SLO_METRICS[name](request)) is None or value <= limit for name, limit in slo.items())
+
+
+#: What a request's limits are held against; ``None`` where it has no such time.
+_SLO_METRICS: Mapping[str, Callable[[RequestTrace], float | None]] = {
+    "ttft": request_ttft,
+    "tpot": request_tpot,
+    "itl": lambda request: max(request_itl(request), default=None),
+    "e2e_latency": request_e2e_latency,
+}
 
 
 def attainment(repeats: Iterable[RepeatTrace], slo: Mapping[str, float]) -> float:

@@ -8,6 +8,7 @@ more than the peak says that a peak or a count is wrong, and should be seen.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from pytest_llmperf.arithmetic import Architecture, Hardware, roofline
 from pytest_llmperf.clock import NS_PER_S
@@ -63,12 +64,12 @@ def _mbu(repeat: RepeatTrace, context: Context) -> Outcome:
         return known
     (model, hardware), roof = known, context.roof
 
-    def mean_cache(request: RequestTrace) -> float:
-        last = request.input_tokens + request.output_tokens
-        return model.mean_kv_bytes(request.input_tokens, last, roof.kv_dtype, tensor_parallel=roof.gpus)
+    @cache
+    def mean_cache(prompt: int, output: int) -> float:
+        return model.mean_kv_bytes(prompt, prompt + output, roof.kv_dtype, tensor_parallel=roof.gpus)
 
     batch = mean_running(repeat)
-    caches = [mean_cache(r) for r in repeat.completed]
+    caches = [mean_cache(r.input_tokens, r.output_tokens) for r in repeat.completed]
     return roofline.mbu(
         model.mbu_weight_bytes(batch),
         batch * sum(caches) / len(caches),
@@ -88,14 +89,17 @@ def _mfu(repeat: RepeatTrace, context: Context) -> Outcome:
     except HardwareError as error:
         return Missing(error.problem)
 
+    prefill_flops = cache(model.prefill_flops)
+    mean_flops_per_token = cache(model.mean_flops_per_token)
+
     def flops(request: RequestTrace, start: int, end: int) -> float:
         inside = tokens_within(request, start, end)
         prefill = 0.0
         if start < request.first_ns <= end:
             # The prefill brings the first token; every later one is a decode step.
-            prefill, inside = model.prefill_flops(request.input_tokens), inside - 1
+            prefill, inside = prefill_flops(request.input_tokens), inside - 1
         last = request.input_tokens + request.output_tokens
-        return prefill + max(0, inside) * model.mean_flops_per_token(request.input_tokens, last)
+        return prefill + max(0, inside) * mean_flops_per_token(request.input_tokens, last)
 
     rate = per_second(repeat, flops)
     return rate if isinstance(rate, Missing) else rate / (peak * context.roof.gpus)

@@ -102,11 +102,13 @@ class Judge:
         stored = {} if baseline is None else baseline.summaries(measurement.boards)
         anchored = {} if baseline is None or differing else _anchored(baseline, measurement)
         others = None if baseline is None else baseline.of_other_boards(measurement.boards)
-        absent = f"none is stored in {path}" if baseline is None else f"{path} does not hold this metric"
-        incomparable = f"{path} was measured on something else: {'; '.join(differing)}" if differing else None
+        # Not where the folder lies: records of one run on two machines are to be equal.
+        where = path.relative_to(self._options.baselines.parent)
+        absent = f"none is stored in {where}" if baseline is None else f"{where} does not hold this metric"
+        incomparable = f"{where} was measured on something else: {'; '.join(differing)}" if differing else None
         other_slo = None
         if baseline is not None and (before := baseline.workload.get("slo")) != dict(measurement.workload.slo):
-            other_slo = f"{path} counts goodput against other limits: {before} in the baseline"
+            other_slo = f"{where} counts goodput against other limits: {before} in the baseline"
 
         def verdict(name: str, tolerance: float) -> Comparison:
             current = summaries.get(name) or Summary(None, (), None, "not measured")

@@ -162,7 +162,9 @@ class Recorder:
         path = self.folder / "traces" / f"{slug(test)}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            for line in lines:
+                file.write(line)
+                file.write("\n")
 
     def write_samples(self, test: str, lines: list[str]) -> None:
         """Append what was read of the boards in one launch."""
@@ -170,8 +172,10 @@ class Recorder:
 
         path = self.folder / "traces" / f"{slug(test)}.samples.jsonl.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(path, "at", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
+        with gzip.open(path, "at", compresslevel=6, encoding="utf-8") as file:
+            for line in lines:
+                file.write(line)
+                file.write("\n")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the records that hang on a report."""
@@ -240,6 +244,8 @@ class Recorder:
 
         journals = read_journals(self.folder)
         self._found = journals.found
+        if self._has_workers:
+            self._records.sort(key=lambda record: record["nodeid"])  # who was done first is chance
         head = {**self._head(), "gate": journals.gate, "baselines": merged(journals.accounts)}
         self._results = assemble(head, self._records, journals.tests)
         selected = max((account["selected"] for account in journals.accounts), default=0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.clocks import HeldClock
@@ -95,16 +97,27 @@ def _verdict(samples: BoardSamples, spans: Sequence[tuple[int, int]], held: Held
 def _within(samples: BoardSamples, spans: Sequence[tuple[int, int]]) -> Iterable[ClockSample]:
     """The looks at the clocks while requests were under way."""
     refused = samples.refused
+    unknown = Unreadable(refused.get("clock_reasons", "they were not read"))
+
+    @cache
+    def reasons(bits: int) -> Reading[frozenset[str]]:
+        if bits < 0:
+            return unknown
+        return frozenset(name for bit, name in enumerate(REASONS) if bits >> bit & 1)
+
     looks = zip(samples.at_ns, samples.sm_clock_mhz, samples.memory_clock_mhz, samples.reasons, strict=True)
+    watched = sorted((start + min(_RAMP_NS, (end - start) // 2), end) for start, end in spans)
+    place, last_end = 0, -math.inf
     for at, mhz, memory, bits in looks:
-        if any(start + min(_RAMP_NS, (end - start) // 2) <= at <= end for start, end in spans):
-            known = Unreadable(refused.get("clock_reasons", "they were not read"))
-            reasons = frozenset(name for bit, name in enumerate(REASONS) if bits >= 0 and bits >> bit & 1)
+        while place < len(watched) and watched[place][0] <= at:
+            last_end = max(last_end, watched[place][1])
+            place += 1
+        if place and at <= last_end:
             seldom = memory != memory and "memory_clock" not in refused
             yield ClockSample(
                 at,
                 _clock(mhz, refused, "sm_clock"),
-                reasons if bits >= 0 else known,
+                reasons(bits),
                 None if seldom else _clock(memory, refused, "memory_clock"),
             )
 

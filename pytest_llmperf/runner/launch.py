@@ -132,7 +132,7 @@ def measure_launch(
     )
 
 
-@dataclass
+@dataclass(repr=False)  # asyncio asks for the repr of a task's result, and that of a million stamps takes seconds
 class _Measured:
     traces: list[RepeatTrace] = field(default_factory=list)
     account: Account = field(default_factory=Account)
@@ -209,7 +209,7 @@ def _too_short(traces: list[RepeatTrace], fill_s: float) -> bool:
     if fill_s <= 0 or len(traces) >= _MOST_REPEATS:
         return False
     spans = [trace.span for trace in traces]
-    if any(span is None for span in spans):
+    if None in spans:
         return False
     return max(s[1] for s in spans if s) - min(s[0] for s in spans if s) < fill_s * NS_PER_S
 

@@ -8,6 +8,7 @@ with the same seed sends the same prompts.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.clock import NS_PER_S
@@ -26,6 +27,8 @@ class Planned:
     output_len: int
 
 
+#: From so many ids on they are drawn by arrays.
+_MANY = 100_000
 #: Draws from a truncated distribution before its bounds are taken for a mistake.
 _DRAWS = 10_000
 
@@ -38,7 +41,25 @@ class Vocabulary:
 
     def draw(self, rng: random.Random, count: int) -> tuple[int, ...]:
         """``count`` ids, independently and evenly."""
-        return tuple(rng.choices(self._ids, k=count))
+        return next(self.draws(rng, [count]))
+
+    def draws(self, rng: random.Random, counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """As many ids as each count says: those that ``rng.choices`` would draw, count by count.
+
+        ``rng`` is spent: it does not go on from where they end.
+        """
+        if sum(counts) < _MANY:
+            yield from (tuple(rng.choices(self._ids, k=count)) for count in counts)
+            return
+        import numpy as np
+
+        # NumPy's legacy generator is the Mersenne Twister of the standard library and makes the same doubles of it.
+        state = rng.getstate()[1]
+        twin = np.random.RandomState()
+        twin.set_state(("MT19937", np.array(state[:-1], np.uint32), state[-1], 0, 0.0))
+        ids = np.array(self._ids, object)
+        for count in counts:
+            yield tuple(ids[(twin.random_sample(count) * len(ids)).astype(np.intp)].tolist())
 
 
 def plan(workload: Workload, vocabulary: Vocabulary, *, test: str, launch: int, repeat: str) -> list[Planned]:
@@ -58,9 +79,10 @@ def plan(workload: Workload, vocabulary: Vocabulary, *, test: str, launch: int, 
     offsets = _offsets(workload, shape)
     prefix = vocabulary.draw(random.Random(f"{workload.seed}/{test}/prefix"), workload.shared_prefix)
     words = random.Random(f"{workload.seed}/{test}/{launch}/{repeat}")
+    rests = vocabulary.draws(words, [max(0, n_in - len(prefix)) for n_in, _ in lengths])
     return [
-        Planned(offset, (prefix + vocabulary.draw(words, max(0, n_in - len(prefix))))[:n_in], n_out)
-        for offset, (n_in, n_out) in zip(offsets, lengths, strict=True)
+        Planned(offset, (prefix + rest)[:n_in], n_out)
+        for offset, (n_in, n_out), rest in zip(offsets, lengths, rests, strict=True)
     ]
 
 

@@ -24,6 +24,7 @@ from pytest_llmperf.metrics import (
     summarize,
     window,
 )
+from pytest_llmperf.metrics.throughput import tokens_within
 
 from ..fakes import MS, repeat, request
 
@@ -288,3 +289,30 @@ def test_a_replay_too_short_for_a_plateau_is_counted_whole():
     # The second request is due after the first has ended, and ends after everything was due.
     short = repeat(request(50, 100, due=0), request(550, 600, due=500), loop="open")
     assert window(short) == (0, 600 * MS)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 3)), min_size=1, max_size=9), max_size=9))
+def test_gaps_of_many_requests_are_those_of_each(chunks):
+    requests = [request(*accumulate(gap for gap, _ in each), tokens=[tokens for _, tokens in each]) for each in chunks]
+    for name, of_request in (("itl", request_itl), ("chunk_gap", request_chunk_gaps)):
+        alone = sorted(gap for one in requests for gap in of_request(one))
+        found = summarize(REGISTRY[name], [[repeat(*requests)]], Context())
+        if not alone:
+            assert found.value is None
+            continue
+        assert found.value == statistics.median(alone)
+        assert found.percentiles == {f"p{p}": percentile(alone, p / 100) for p in (50, 90, 99)}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=9),
+    st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_tokens_are_counted_within_a_window_that_is_open_at_its_start(chunks, start, end):
+    received = list(accumulate(gap for gap, _ in chunks))
+    told = 1000 + sum(tokens for _, tokens in chunks)  # by the server, of the whole answer
+    one = replace(request(*received, tokens=[tokens for _, tokens in chunks]), output_tokens=told)
+    start, end = start * MS, end * MS
+    inside = [n for at, (_, n) in zip(one.received_ns, chunks, strict=True) if start < at <= end]
+    assert tokens_within(one, start, end) == (told if len(inside) == len(chunks) else sum(inside))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.runner import plan as runner_plan
 from pytest_llmperf.runner.plan import Vocabulary, plan
 from pytest_llmperf.workload import Workload
 
@@ -172,3 +174,17 @@ class TestArrivals:
         replay = planned(Workload(trace=path))
         assert [p.offset_ns for p in replay] == [0, 250_000_000, 1_750_000_000]
         assert [(len(p.prompt), p.output_len) for p in replay] == [(4, 2), (8, 3), (2, 9)]
+
+
+@pytest.mark.parametrize("special", [frozenset(), frozenset({0, 1, 31999})])
+@given(counts=st.lists(st.integers(0, 400), max_size=20), seed=st.integers(0, 9), used=st.integers(0, 700))
+def test_many_ids_are_drawn_as_few_are(special, counts, seed, used):
+    words = Vocabulary(32000, special)
+    one, other = random.Random(seed), random.Random(seed)
+    for rng in (one, other):  # the generator stands anywhere in its block of 624
+        for _ in range(used):
+            rng.random()
+    few = [words.draw(one, count) for count in counts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_plan, "_MANY", 0)
+        assert list(words.draws(other, counts)) == few

@@ -7,6 +7,7 @@ measurement, and the board's own throttle times are read before and after: these
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,7 +28,8 @@ _THROTTLING = {
     "reliability": "reliability limit",
 }
 
-
+#: How many samples of a busy board gave which reasons.
+_Told = Counter[frozenset[str]]
 #: Clocks are told in whole MHz.
 _MEMORY_ROUNDING_MHZ = 1
 
@@ -56,7 +58,11 @@ class ClockSample:
     @property
     def throttled_by(self) -> frozenset[str]:
         """What took away from the clock."""
-        return frozenset() if isinstance(self.reasons, Unreadable) else self.reasons & _THROTTLING.keys()
+        return frozenset() if isinstance(self.reasons, Unreadable) else _throttling(self.reasons)
+
+
+def _throttling(reasons: frozenset[str]) -> frozenset[str]:
+    return reasons & frozenset(_THROTTLING)
 
 
 @dataclass(frozen=True)
@@ -108,8 +114,11 @@ def verify(
     memory = [(sample, sample.memory_mhz) for sample in samples if sample.memory_mhz is not None]
     clocks, memory_clocks = _while_busy(sm), _while_busy(memory)
     busy = [sample for sample in samples if sample.busy and not isinstance(sample.sm_mhz, Unreadable)]
+    # A long measurement has a sample each 10 ms, and a handful of different reasons in all of them.
+    told = Counter(sample.reasons for sample in busy if not isinstance(sample.reasons, Unreadable))
+    span_ns = samples[-1].at_ns - samples[0].at_ns if samples else 0
     times, unknown = _throttle_times(throttle_before, throttle_after)
-    found = _faults(_useless(sm), _throttled(busy, times))
+    found = _faults(_useless(sm), _throttled(told, len(busy), times))
     invalid, unlocked = [], []
     if requested_mhz is not None:
         elsewhere = _elsewhere(clocks, requested_mhz, step_mhz)
@@ -124,11 +133,11 @@ def verify(
         invalid.append(f"if nobody has locked it: {'; '.join(unlocked)}")
     return ClockVerdict(
         _range(clocks),
-        _fraction(samples, busy, times),
+        _fraction(told, times, span_ns),
         "; ".join(invalid) or None,
         unknown if requested_mhz is not None else (*found, *unknown),
         _range(memory_clocks),
-        {cause: share for cause in _THROTTLING if (share := _share_of(cause, samples, busy, times)) is not None},
+        {cause: share for cause in _THROTTLING if (share := _share_of(cause, told, times, span_ns)) is not None},
     )
 
 
@@ -163,13 +172,12 @@ def _useless(seen: Sequence[tuple[ClockSample, Reading[int]]]) -> str | None:
     return None
 
 
-def _throttled(busy: Sequence[ClockSample], times: Mapping[str, int]) -> str | None:
+def _throttled(told: _Told, busy: int, times: Mapping[str, int]) -> str | None:
     """What took away from the clock, by the samples and by the board's own account."""
     parts = []
-    hit = [sample for sample in busy if sample.throttled_by]
-    if hit:
-        names = sorted({_THROTTLING[name] for sample in hit for name in sample.throttled_by})
-        parts.append(f"{len(hit)} of {len(busy)} samples throttled ({', '.join(names)})")
+    if hit := _hit(told, _throttling):
+        names = sorted({_THROTTLING[name] for reasons in told for name in _throttling(reasons)})
+        parts.append(f"{hit} of {busy} samples throttled ({', '.join(names)})")
     counted = [f"{_THROTTLING[cause]} {_milliseconds(time)}" for cause, time in times.items() if time > 0]
     if counted:
         parts.append(f"throttled by the board's own account ({', '.join(counted)})")
@@ -209,27 +217,23 @@ def _throttle_times(
     return times, (f"the board's throttle times fell ({', '.join(fallen)}): was the driver loaded again?",)
 
 
-def _fraction(samples: Sequence[ClockSample], busy: Sequence[ClockSample], times: Mapping[str, int]) -> float | None:
+def _hit(told: _Told, by: Callable[[frozenset[str]], object]) -> int:
+    """How many samples have reasons for which this is true."""
+    return sum(count for reasons, count in told.items() if by(reasons))
+
+
+def _fraction(told: _Told, times: Mapping[str, int], span_ns: int) -> float | None:
     # Causes overlap: the sum of their times may exceed the time there was.
-    return _most(samples, busy, max(times.values(), default=None), lambda sample: bool(sample.throttled_by))
+    return _most(told, _throttling, max(times.values(), default=None), span_ns)
 
 
-def _share_of(
-    cause: str, samples: Sequence[ClockSample], busy: Sequence[ClockSample], times: Mapping[str, int]
-) -> float | None:
-    return _most(samples, busy, times.get(cause), lambda sample: cause in sample.throttled_by)
+def _share_of(cause: str, told: _Told, times: Mapping[str, int], span_ns: int) -> float | None:
+    return _most(told, lambda reasons: cause in reasons, times.get(cause), span_ns)
 
 
-def _most(
-    samples: Sequence[ClockSample],
-    busy: Sequence[ClockSample],
-    counted_ns: int | None,
-    hit: Callable[[ClockSample], bool],
-) -> float | None:
+def _most(told: _Told, by: Callable[[frozenset[str]], object], counted_ns: int | None, span_ns: int) -> float | None:
     """The share of the busy samples that were hit or, if that is more, of the time by the board's own account."""
-    known = [sample for sample in busy if not isinstance(sample.reasons, Unreadable)]
-    shares = [sum(hit(sample) for sample in known) / len(known)] if known else []
-    span = samples[-1].at_ns - samples[0].at_ns if samples else 0
-    if counted_ns is not None and span > 0:
-        shares.append(min(1.0, counted_ns / span))
+    shares = [_hit(told, by) / told.total()] if told else []
+    if counted_ns is not None and span_ns > 0:
+        shares.append(min(1.0, counted_ns / span_ns))
     return max(shares, default=None)

@@ -267,7 +267,7 @@ def _standstill(counter: Readings, ticks: Sequence[Step], start_ns: int, end_ns:
     if len(ticks) < 2:
         held = (counter[-1][0] - counter[0][0]) / _NS
         return f"the energy counter did not move for {held:.1f} s" if held > HOLE_S else None
-    period = typical([tick.at_ns / _NS for tick in ticks])
+    period = typical([(tick.at_ns - ticks[0].at_ns) / _NS for tick in ticks])
     for _, same in groupby(counter, key=itemgetter(1)):
         times = [at for at, _ in same]
         held = (min(times[-1], end_ns) - max(times[0], start_ns)) / _NS

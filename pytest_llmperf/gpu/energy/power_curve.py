@@ -119,13 +119,14 @@ def period_s(changes: Readings) -> float | None:
     """Seconds between two updates of a power sensor, as far as it can be told."""
     if len(changes) < _FEWEST_CHANGES:
         return None
-    found = typical([at / _NS for at, _ in changes])
+    found = _typical_gap(changes)
     # Power that seldom changes, without noise, tells nothing of how often it would be updated.
     return found if found < 1.5 * LONGEST_PERIOD_S else None
 
 
 def _typical_gap(readings: Readings) -> float:
-    return typical([at / _NS for at, _ in readings])
+    # From the first of them on: seconds since a far origin have lost digits.
+    return typical([(at - readings[0][0]) / _NS for at, _ in readings])
 
 
 def typical(times: Sequence[float]) -> float:

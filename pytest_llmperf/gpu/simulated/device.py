@@ -18,7 +18,10 @@ from pytest_llmperf.gpu.simulated.timeline import Timeline
 from pytest_llmperf.simulation.power import Draw, draw, highest_clock
 from pytest_llmperf.simulation.steps import Pace
 
-__all__ = ["SimulatedDevice"]
+__all__ = ["RESTED_NS", "SimulatedDevice"]
+
+#: A watch begins after so much rest: no sensor then shows anything of the work before.
+RESTED_NS = 2 * NS_PER_S
 
 #: Bytes that the driver takes for itself.
 _RESERVED_BYTES = 640 * 2**20
@@ -218,8 +221,16 @@ class SimulatedDevice(SimulatedSensors):
         return SimulatedSensors(self.board, self.product, self.history, lambda _: moment())
 
     def keep(self, watcher: object) -> int:
-        """Forget nothing from now on until :meth:`release`; the present in ns of the board's life."""
-        self._watched[watcher] = present = self.timeline.now()
+        """Forget nothing from now on until :meth:`release`; the present in ns of the board's life.
+
+        Unless another watcher needs it, the past beyond the reach of the sensors is forgotten: where the energy counter
+        stands, and how sums are rounded, is then the same whatever was measured before.
+        """
+        present = self.timeline.now()
+        if not self._watched:
+            self._spans.close()
+            self.history.restart(present - RESTED_NS)
+        self._watched[watcher] = present
         return present
 
     def release(self, watcher: object) -> None:

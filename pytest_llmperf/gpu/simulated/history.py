@@ -52,7 +52,7 @@ class History:
     """
 
     def __init__(self, at_ns: int, level: Level) -> None:
-        self._at = array("q", [at_ns])
+        self._at = [at_ns]
         self._levels = [level]
         self._sums = {name: array("d", [0.0]) for name in _INTEGRATED}
 
@@ -70,16 +70,18 @@ class History:
         Raises:
             ValueError: a later one is there already.
         """
-        if at_ns < self.end_ns:
-            raise ValueError(f"a change at {at_ns} ns comes before the last one at {self.end_ns} ns")
-        if at_ns == self.end_ns:
+        end = self._at[-1]
+        if at_ns < end:
+            raise ValueError(f"a change at {at_ns} ns comes before the last one at {end} ns")
+        last = self._levels[-1]
+        if at_ns == end:
             self._levels[-1] = level
             return
-        sums = {name: self.integral(name, at_ns) for name in _INTEGRATED}
         self._at.append(at_ns)
         self._levels.append(level)
-        for name, total in sums.items():
-            self._sums[name].append(total)
+        lasted = at_ns - end
+        for name, sums in self._sums.items():
+            sums.append(sums[-1] + float(getattr(last, name) * lasted / NS_PER_S))
 
     def cut(self, at_ns: int) -> None:
         """Forget what was foretold for after ``at_ns``; the level that holds there goes on."""
@@ -94,6 +96,20 @@ class History:
         del self._at[:gone], self._levels[:gone]
         for total in self._sums.values():
             del total[:gone]
+
+    def restart(self, at_ns: int) -> None:
+        """Forget what was before, and count every integral from 0 there: what follows owes no bit to what was.
+
+        Args:
+            at_ns: Not before the first level that is still known.
+        """
+        self.forget(at_ns)
+        self._at[0] = max(at_ns, self._at[0])
+        for name, sums in self._sums.items():
+            sums[0] = 0.0
+            for place in range(1, len(self)):
+                lasted = self._at[place] - self._at[place - 1]
+                sums[place] = sums[place - 1] + float(getattr(self._levels[place - 1], name) * lasted / NS_PER_S)
 
     def level(self, at_ns: int) -> Level:
         """What holds at a moment."""

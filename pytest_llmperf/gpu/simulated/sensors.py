@@ -77,8 +77,12 @@ class SimulatedSensors:
         return self._mean_power(_MEAN_NS)
 
     def _mean_power(self, window_ns: int) -> float:
-        at = _tick(self._moment(_READ_NS), self.product.power_period_ns)
+        at = self.power_tick(self._moment(_READ_NS))
         return round(self.history.mean("watts", at - window_ns, at), 3)
+
+    def power_tick(self, at_ns: int) -> int:
+        """The moment of the board's life, in ns, at which the power reading of a moment was made; it holds since."""
+        return _tick(at_ns, self.product.power_period_ns)
 
     def sm_clock_mhz(self) -> int:
         """The SM clock in MHz right now."""

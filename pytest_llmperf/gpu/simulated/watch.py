@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu import Reading, Unreadable
-from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
-from pytest_llmperf.gpu.simulated.device import SimulatedDevice
+from pytest_llmperf.gpu.sampling.sampler import NOTHING, REASONS, BoardSamples
+from pytest_llmperf.gpu.simulated.device import RESTED_NS, SimulatedDevice
+from pytest_llmperf.gpu.simulated.history import Level
 
 __all__ = ["SimulatedWatch"]
 
@@ -48,7 +49,7 @@ class SimulatedWatch:
 
     async def begin(self) -> None:
         """Begin a span."""
-        moments = [(device.timeline.now() // NS_PER_S + 2) * NS_PER_S for device in self._devices]
+        moments = [(device.timeline.now() // NS_PER_S + 1) * NS_PER_S + RESTED_NS for device in self._devices]
         for device, moment in zip(self._devices, moments, strict=True):
             await _reach(device, moment)
         self._begun = [device.keep(self) for device in self._devices]
@@ -77,6 +78,9 @@ class _Reader:
         self._moment = 0
         self._device = device.as_of(lambda: self._moment)
         self._samples = BoardSamples(device.board.uuid, power_limit_w=device.board.power_limit_w)
+        self._tick: int | None = None
+        self._level: Level | None = None
+        self._watts, self._clocks, self._reasons = NOTHING, (NOTHING, NOTHING), -1
 
     def read(self, begun_ns: int, ended_ns: int, interval_ns: int) -> BoardSamples:
         start = begun_ns - _LEAD_STEPS * self._device.product.counter_period_ns
@@ -95,10 +99,21 @@ class _Reader:
         samples, device = self._samples, self._device
         self._moment = moment
         samples.at_ns.append(self._timeline.outside(moment))
-        samples.power_w.append(samples.number("power", device.power_w()))
-        samples.sm_clock_mhz.append(samples.number("sm_clock", device.sm_clock_mhz()))
-        samples.memory_clock_mhz.append(samples.number("memory_clock", device.memory_clock_mhz()))
-        samples.reasons.append(_bits(device.clock_reasons()))
+        # Between two ticks of the sensor, and within one level, nothing that is read changes.
+        tick, level = device.power_tick(moment), device.history.level(moment)
+        if tick != self._tick:
+            self._tick, self._watts = tick, samples.number("power", device.power_w())
+        if level is not self._level:
+            self._level = level
+            self._clocks = (
+                samples.number("sm_clock", device.sm_clock_mhz()),
+                samples.number("memory_clock", device.memory_clock_mhz()),
+            )
+            self._reasons = _bits(device.clock_reasons())
+        samples.power_w.append(self._watts)
+        samples.sm_clock_mhz.append(self._clocks[0])
+        samples.memory_clock_mhz.append(self._clocks[1])
+        samples.reasons.append(self._reasons)
 
     def _slow(self, moment: int) -> None:
         samples, device = self._samples, self._device

@@ -78,3 +78,27 @@ def test_a_share_is_never_beyond_one():
     for at in range(7, 7000, 7):
         made.change(at, level(0.0, busy=True))
     assert all(0 <= made.share("busy", start, 6999) <= 1 for start in range(0, 6999, 13))
+
+
+@given(changes, st.integers(0, 10**12), st.integers(0, 10**9))
+def test_what_follows_a_restart_owes_no_bit_to_what_was_before(pieces, since, later):
+    last, watts = pieces[-1]
+    restarted, fresh = history(pieces), History(last + since, level(watts))
+    restarted.restart(last + since)
+    for made in (restarted, fresh):
+        made.change(last + since + 7, level(300.1))
+        made.change(last + since + 7 + later, level(80.3))
+    for at in (0, 5, 8, later, later + 100):
+        assert restarted.integral("watts", last + since + at) == fresh.integral("watts", last + since + at)
+
+
+@given(changes, times)
+def test_a_restart_keeps_what_lies_ahead_of_it(pieces, at):
+    made, before = history(pieces), history(pieces)
+    at = max(at, pieces[0][0])
+    made.restart(at)
+    for moment, watts in pieces:
+        if moment >= at:
+            assert made.level(moment).watts == watts
+            gained = before.integral("watts", moment) - before.integral("watts", at)
+            assert made.integral("watts", moment) == pytest.approx(gained, rel=1e-9, abs=1e-6)
