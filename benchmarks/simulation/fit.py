@@ -129,7 +129,10 @@ def write(model: BoardModel) -> None:
 
 def table(model: BoardModel, points: Sequence[Point], gains: dict[str, float]) -> list[str]:
     """Markdown: the error at each point, and a summary."""
-    lines = ["| engine | point | board | TTFT | TPOT | tokens/s | power | SM clock |", "|---|---|---|---:|---:|---:|---:|---:|"]
+    lines = [
+        "| engine | point | board | TTFT | TPOT | tokens/s | power | SM clock |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
     all_errors: dict[str, list[float]] = {name: [] for name in (*FIGURES, "sm_clock")}
     for point in points:
         found = errors(point, model, gains.get(point.board, 1.0))
