@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pytest_llmperf.simulation.board import BOARDS, BoardModel
 from pytest_llmperf.simulation.power import draw, highest_clock, voltage, watts
+from tests.simulation.round_numbers import round_board
 
 boards = st.sampled_from(BOARDS).map(BoardModel.named)
 shares = st.floats(0, 1)
@@ -18,10 +19,10 @@ def boards_and_two_clocks(draws):
     return board, *sorted(draws(st.tuples(*[st.floats(first, last)] * 2)))
 
 
-@given(boards_and_two_clocks(), st.booleans(), shares, shares)
-def test_power_does_not_fall_with_the_clock(given_, loaded, memory, compute):
+@given(boards_and_two_clocks(), st.booleans(), shares, shares, shares)
+def test_power_does_not_fall_with_the_clock(given_, loaded, busy, memory, compute):
     board, low, high = given_
-    first, second = (watts(board, mhz, loaded=loaded, memory=memory, compute=compute) for mhz in (low, high))
+    first, second = (watts(board, f, loaded=loaded, busy=busy, memory=memory, compute=compute) for f in (low, high))
     assert first <= second
 
 
@@ -29,7 +30,7 @@ def test_power_does_not_fall_with_the_clock(given_, loaded, memory, compute):
 def test_power_does_not_fall_with_what_is_in_use(given_, low, high, other):
     board, mhz, _ = given_
     low, high = sorted((low, high))
-    for name, beside in (("memory", "compute"), ("compute", "memory")):
+    for name, beside in (("memory", "compute"), ("compute", "busy"), ("busy", "memory")):
         first, second = (watts(board, mhz, loaded=True, **{name: share, beside: other}) for share in (low, high))
         assert first <= second
     assert watts(board, mhz, loaded=False) < watts(board, mhz, loaded=True)
@@ -54,7 +55,7 @@ def test_it_grows_with_the_clock_more_than_linearly_above_the_knee(key):
     board = BoardModel.named(key)
     knee, top = board.power.voltage_knee_mhz, board.product.sm_clocks_mhz[1]
     still = watts(board, knee, loaded=True)
-    switching = [watts(board, f, loaded=True, compute=0.1) - still for f in (knee / 2, knee, top)]
+    switching = [watts(board, f, loaded=True, busy=1, compute=0.1) - still for f in (knee / 2, knee, top)]
     assert switching[1] == pytest.approx(2 * switching[0])
     assert switching[2] == pytest.approx(switching[1] * top / knee / board.power.voltage_floor**2)
 
@@ -64,18 +65,28 @@ def test_at_the_highest_clock_it_is_the_sum_of_the_files_figures(key):
     board = BoardModel.named(key)
     power, top = board.power, board.product.sm_clocks_mhz[1]
     assert watts(board, top, loaded=False) == power.idle_w
-    expected = power.idle_w + power.loaded_w + 0.5 * (power.dram_w + power.memory_w) + 0.25 * power.compute_w
-    assert watts(board, top, loaded=True, memory=0.5, compute=0.25) == pytest.approx(expected)
-    # The memory itself does not care for the SM clock.
-    low = draw(board, board.product.sm_clocks_mhz[0], loaded=True)
-    assert low.memory > power.dram_w > low.memory - 0.5 * power.memory_w
+    expected = power.idle_w + power.loaded_w + 0.75 * power.busy_w
+    expected += 0.5 * (power.dram_w + power.memory_w) + 0.25 * power.compute_w
+    assert watts(board, top, loaded=True, busy=0.75, memory=0.5, compute=0.25) == pytest.approx(expected)
 
 
-@given(boards, st.floats(0.1, 10), shares, shares)
-def test_a_scale_is_a_factor_on_everything(board, scale, memory, compute):
+def test_below_it_each_part_falls_as_it_should():
+    board = round_board()
+    half = draw(board, 990, loaded=True)  # below the knee of the voltage
+    switching = 0.5 * 0.7**2
+    # Neither what is there whatever the board does nor the memory itself cares for the SM clock.
+    expected = (80 + 40, 50 * switching, 100 + 300 * switching, 1000 * switching)
+    assert half == pytest.approx(expected)
+    still, busy, memory, compute = expected
+    assert half.watts(0.5, 0.25, 0.125) == pytest.approx(still + 0.5 * busy + 0.25 * memory + 0.125 * compute)
+
+
+@given(boards, st.floats(0.1, 10), shares, shares, shares)
+def test_a_scale_is_a_factor_on_everything(board, scale, busy, memory, compute):
     top = board.product.sm_clocks_mhz[1]
-    scaled = draw(board, top, loaded=True, scale=scale).watts(memory, compute)
-    assert scaled == pytest.approx(scale * watts(board, top, loaded=True, memory=memory, compute=compute))
+    scaled = draw(board, top, loaded=True, scale=scale).watts(busy, memory, compute)
+    plain = watts(board, top, loaded=True, busy=busy, memory=memory, compute=compute)
+    assert scaled == pytest.approx(scale * plain)
 
 
 @given(

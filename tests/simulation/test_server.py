@@ -9,10 +9,10 @@ from pytest_llmperf.arithmetic import Architecture
 from pytest_llmperf.errors import EngineError
 from pytest_llmperf.models import resolve
 from pytest_llmperf.simulation.blocks import BlockPool
-from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.scheduler import Scheduler, Sequence
 from pytest_llmperf.simulation.server import NEVER, Served, Server
 from pytest_llmperf.simulation.steps import Pace, StepModel
+from tests.simulation.round_numbers import round_board
 
 S = 1_000_000_000
 
@@ -206,7 +206,7 @@ class TestSkipping:
         config = dict(resolve("mistral-7b").config)
         if model == "window":
             config["sliding_window"] = 500
-        steps = StepModel(Architecture.from_config(config), BoardModel.named("h200"))
+        steps = StepModel(Architecture.from_config(config), round_board())
         found = []
         for skipping in (True, False):
             gpu = Gpu()

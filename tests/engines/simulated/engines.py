@@ -7,10 +7,13 @@ import asyncio
 from pytest_llmperf.engines import Offer, Request
 from pytest_llmperf.engines.simulated import SimulatedEngine
 from pytest_llmperf.engines.spec import EngineChoice, specify
+from tests.simulation.round_numbers import round_board
 
 
-def simulated(name="sim:h200", model="mistral-7b", launch=0, args=None, board=None, **treatment):
-    return SimulatedEngine(specify(EngineChoice(name, "sim", treatment, ""), model, args or {}), launch, board)
+def simulated(name="sim:h200", model="mistral-7b", launch=0, args=None, board=None, gpu=None, **treatment):
+    """An engine on a board with round numbers, unless another board is given as ``gpu``."""
+    spec = specify(EngineChoice(name, "sim", treatment, ""), model, args or {})
+    return SimulatedEngine(spec, launch, board, model=gpu or round_board(name.removeprefix("sim:")))
 
 
 def requests(*lengths, repeat_id="0"):

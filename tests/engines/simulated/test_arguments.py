@@ -13,8 +13,8 @@ from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import Offer, Request
 from pytest_llmperf.errors import EngineError, OptionError
 from pytest_llmperf.models import resolve
-from pytest_llmperf.simulation.board import BoardModel
 from tests.engines.simulated.engines import ask_all, at_once, requests, simulated
+from tests.simulation.round_numbers import round_board
 
 
 def tpot(*lengths, **settings):
@@ -116,13 +116,13 @@ class TestScheduling:
         assert told.server.preemptions == 0
 
     def test_without_asynchronous_scheduling_the_launch_is_added(self):
-        host = BoardModel.named("h200").host
+        host = round_board().host
         added = tpot(async_scheduling=False) - tpot()
         assert 0 <= added < host.graph_launch_s + 10 * host.sequence_launch_s
         assert tpot(model="tiny-llama", async_scheduling=False) >= host.graph_launch_s
 
     def test_an_eager_engine_is_slower_to_launch(self):
-        board = BoardModel.named("h200")
+        board = round_board()
         least = 32 * board.host.eager_layer_launch_s
         assert tpot(enforce_eager=True) > least > 2 * tpot()
 
@@ -197,7 +197,7 @@ class TestMemory:
     def test_what_weights_and_a_step_leave_is_cache(self):
         engine = simulated()
         model = Architecture.from_config(resolve("mistral-7b").config)
-        share = 0.9 * BoardModel.named("h200").product.memory_bytes
+        share = 0.9 * round_board().product.memory_bytes
         cache = (engine._deployment.kv_blocks + 1) * 16 * model.kv_bytes_per_token()
         assert 0.4e9 < share - model.weight_bytes() - cache < 1.5e9
         assert engine._deployment.footprint_bytes == pytest.approx(share, rel=1e-3)

@@ -10,10 +10,10 @@ import pytest
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines import Offer
 from pytest_llmperf.errors import EngineError, RequestError
-from pytest_llmperf.simulation.board import BoardModel
 from tests.engines.simulated.engines import ask, ask_all, at_once, carry, requests, simulated
+from tests.simulation.round_numbers import round_board
 
-HOST = BoardModel.named("h200").host
+HOST = round_board().host
 MS = 1_000_000
 
 

@@ -12,10 +12,10 @@ from pytest_llmperf.gpu import Unreadable
 from pytest_llmperf.gpu.energy.sensor import watch
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.gpu.simulated.product import Product
-from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.board import BOARDS, BoardModel
 from pytest_llmperf.simulation.power import watts
 from pytest_llmperf.simulation.steps import Pace
+from tests.simulation.round_numbers import round_board
 
 MS = 1_000_000
 
@@ -25,18 +25,24 @@ def steady(seconds, memory=0.0, compute=0.0):
     return lambda _sm, _memory: Pace(seconds, memory, compute)
 
 
-def draws(name, memory=0.0, compute=0.0, sm_mhz=None):
-    """Watts of a board with a model loaded, without a limit; at its highest clock unless told otherwise."""
-    model = BoardModel.named(name)
-    return watts(model, sm_mhz or model.product.sm_clocks_mhz[1], loaded=True, memory=memory, compute=compute)
+def rests(key="h200"):
+    """Watts of a board with a model loaded that does nothing."""
+    return watts(round_board(key), 1, loaded=True)
+
+
+def draws(memory=0.0, compute=0.0, *, key="h200", sm_mhz=None):
+    """Watts of one that is at work, without a limit; at its highest clock unless told otherwise."""
+    model = round_board(key)
+    sm_mhz = sm_mhz or model.product.sm_clocks_mhz[1]
+    return watts(model, sm_mhz, loaded=True, busy=1, memory=memory, compute=compute)
 
 
 class Driven:
     """A board under the hands of an engine whose time the test sets; with a model loaded."""
 
-    def __init__(self, product="h200", **kwargs):
+    def __init__(self, key="h200", **kwargs):
         self.now = 0
-        self.device = SimulatedDevice(product)
+        self.device = SimulatedDevice(round_board(key))
         self.device.attach(lambda: self.now, **kwargs)
         self.device.load(14 * 10**9)
 
@@ -58,13 +64,13 @@ class TestEnergy:
     def test_the_counter_steps_by_the_integral_of_the_true_power(self, name, spans):
         driven = Driven(name)
         device = driven.device
-        rest = draws(name)
+        rest = rests(name)
         told = []
         for gap, seconds, memory, compute in spans:
             driven.now += round(gap * NS_PER_S)
             start = driven.now
             driven.work(seconds, memory, compute)
-            told.append((start, driven.now, draws(name, memory, compute)))
+            told.append((start, driven.now, draws(memory, compute, key=name)))
         driven.now += NS_PER_S
         at = ticks(device, driven.now)
         first, last = at[0], at[-1]
@@ -87,7 +93,7 @@ class TestEnergy:
         assert seen[0] < seen[1] == seen[2] < seen[3]
 
     def test_it_never_falls_and_never_stops_over_engines_and_pauses(self):
-        device = SimulatedDevice("h200")
+        device = SimulatedDevice(round_board())
         seen = [device.energy_j()]
         for _ in range(3):
             clock = [0]
@@ -109,12 +115,12 @@ class TestEnergy:
 
 class TestPower:
     def test_a_reading_is_the_mean_of_the_window_before_the_last_tick(self):
-        driven = Driven("h200")
+        driven = Driven()
         device = driven.device
         tick = ticks(device, 2 * NS_PER_S)[13]
         start = tick - 10 * MS  # 10 of the 25 ms
         device.run(start, steady(1, memory=0.6))
-        rest, busy = draws("h200"), draws("h200", memory=0.6)
+        rest, busy = rests(), draws(memory=0.6)
         seen = []
         for driven.now in (tick - 1, tick, tick + 99 * MS, tick + 100 * MS):
             seen.append(device.power_w())
@@ -152,8 +158,8 @@ class TestPower:
         assert device.power_w() == idle
 
     def test_a_scale_acts_on_everything(self):
-        idle = SimulatedDevice("h200").power_w()
-        assert SimulatedDevice("h200", power_scale=1.1).power_w() == pytest.approx(1.1 * idle)
+        idle = SimulatedDevice(round_board()).power_w()
+        assert SimulatedDevice(round_board(), power_scale=1.1).power_w() == pytest.approx(1.1 * idle)
         plain, scaled = Driven(), Driven(power_scale=1.1)
         for driven in (plain, scaled):
             driven.work(0.3, memory=0.6, compute=0.02)
@@ -189,7 +195,7 @@ class TestClocks:
         for driven.now in (NS_PER_S // 4, NS_PER_S - 1, NS_PER_S, 2 * NS_PER_S - 1, 2 * NS_PER_S):
             seen.append((device.sm_clock_mhz(), device.clock_reasons()))
         assert seen == [*[(1980, set())] * 2, *[(900, set())] * 2, (900, {"gpu_idle"})]
-        assert device.history.level(device.timeline.inside(NS_PER_S)).watts == draws("h200", memory=0.6, sm_mhz=900)
+        assert device.history.level(device.timeline.inside(NS_PER_S)).watts == draws(memory=0.6, sm_mhz=900)
 
     @pytest.mark.parametrize("clock", [0, 344, 901, 1995, -5])
     def test_one_that_it_does_not_have_is_refused(self, clock):
@@ -235,7 +241,7 @@ class TestActivity:
 
 class TestTime:
     def test_every_engine_begins_alike(self):
-        device = SimulatedDevice("h200")
+        device = SimulatedDevice(round_board())
         seen = []
         for _ in range(3):
             clock = [0]
@@ -276,7 +282,7 @@ class TestTime:
         driven.device.detach()
         driven.device.wait(1)
         assert driven.device.clock_reasons() == {"gpu_idle"}
-        assert driven.device.power_w() == SimulatedDevice("h200").power_w()
+        assert driven.device.power_w() == SimulatedDevice(round_board()).power_w()
 
     def test_what_was_abandoned_does_not_happen_and_what_comes_instead_does(self):
         driven = Driven()
@@ -291,9 +297,9 @@ class TestTime:
         driven.now = 2 * NS_PER_S
         device.power_w()
         drawn = device.history.integral("watts", inside(2 * NS_PER_S)) - device.history.integral("watts", inside(0))
-        extra = (draws("h200", memory=0.5) - draws("h200")) * (1 + 3e-9)
-        extra += (draws("h200", memory=0.1) - draws("h200")) * 0.001
-        assert drawn == pytest.approx(2 * draws("h200") + extra, rel=1e-9)
+        extra = (draws(memory=0.5) - rests()) * (1 + 3e-9)
+        extra += (draws(memory=0.1) - rests()) * 0.001
+        assert drawn == pytest.approx(2 * rests() + extra, rel=1e-9)
 
     def test_the_past_is_forgotten_when_an_engine_opens_unless_somebody_watches(self):
         lengths = []

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu.simulated import SimulatedDevice
-from pytest_llmperf.simulation.board import BOARDS, BoardModel
+from pytest_llmperf.simulation.board import BOARDS
 from pytest_llmperf.simulation.power import watts
 from pytest_llmperf.simulation.steps import Pace
+from tests.simulation.round_numbers import round_board
 
 MS = 1_000_000
 
@@ -27,9 +28,9 @@ def work(seconds, memory, compute, top_mhz=1980):
 class Driven:
     def __init__(self, key="h200", **kwargs):
         self.now = 0
-        self.model = BoardModel.named(key)
+        self.model = round_board(key)
         self.top = self.model.product.supported_sm_clocks_mhz[-1]
-        self.device = SimulatedDevice(key)
+        self.device = SimulatedDevice(self.model)
         self.device.attach(lambda: self.now, **kwargs)
         self.device.load(10**9)
 
@@ -46,8 +47,12 @@ class Driven:
             self.now = end
         return took
 
-    def watts(self, memory, compute, mhz=None):
-        return watts(self.model, mhz or self.top, loaded=True, memory=memory, compute=compute)
+    def watts(self, memory, compute, mhz=None, busy=1.0):
+        return watts(self.model, mhz or self.top, loaded=True, busy=busy, memory=memory, compute=compute)
+
+    @property
+    def rest_w(self):
+        return self.watts(0, 0, busy=0)
 
     def mean_w(self, start, end):
         self.device.power_w()  # all that was told is in its history
@@ -68,8 +73,7 @@ def heavy():
 
 def test_a_burst_runs_free_until_the_mean_has_reached_the_limit(heavy):
     driven, compute = heavy
-    rest = driven.watts(0, 0)
-    free_s = driven.model.power.limit_s * log((890 - rest) / (890 - 700))
+    free_s = driven.model.power.limit_s * log((890 - driven.rest_w) / (890 - 700))
     took = driven.steps(100, 0.003, 0.3, compute)
     before = int(free_s / 0.003)
     assert took[:before] == [3 * MS] * before
@@ -80,7 +84,7 @@ def test_a_burst_runs_free_until_the_mean_has_reached_the_limit(heavy):
 
 def test_the_step_in_which_the_limit_begins_to_bite_is_split(heavy):
     driven, compute = heavy
-    free_s = driven.model.power.limit_s * log((890 - driven.watts(0, 0)) / 190)
+    free_s = driven.model.power.limit_s * log((890 - driven.rest_w) / 190)
     (took,) = driven.steps(1, 1.0, 0.3, compute)
     driven.now -= 1
     clock = driven.device.sm_clock_mhz()
@@ -179,14 +183,14 @@ def test_a_step_that_waits_for_its_launch_spreads_its_power(heavy):
         assert end == driven.now + 10 * MS
         driven.now = end
     assert driven.capped_ns() == 0
-    assert driven.mean_w(0, driven.now) == pytest.approx(driven.watts(0.15, compute / 2))
+    assert driven.mean_w(0, driven.now) == pytest.approx(driven.watts(0.15, compute / 2, busy=1 / 2))
 
 
 def test_a_stretched_step_uses_the_same_work_over_a_longer_time(heavy):
     driven, compute = heavy
     assert driven.device.run(0, work(0.005, 0.3, compute), stretch=1.5) == 7.5 * MS
     driven.now = round(7.5 * MS)
-    assert driven.mean_w(0, driven.now) == pytest.approx(driven.watts(0.2, compute / 1.5))
+    assert driven.mean_w(0, driven.now) == pytest.approx(driven.watts(0.2, compute / 1.5, busy=1 / 1.5))
 
 
 def test_where_even_the_lowest_clock_draws_too_much_it_runs_at_that():
@@ -215,7 +219,7 @@ def test_whatever_comes_the_work_is_done_and_the_mean_kept(steps):
         computed += compute * seconds
     driven.now += 10 * MS
     device.power_w()
-    inside, mean = device.timeline.inside, driven.watts(0, 0)
+    inside, mean = device.timeline.inside, driven.rest_w
     done = 0.0
     for level, lasted in device.history.pieces(inside(0), inside(driven.now)):
         seconds = lasted / NS_PER_S

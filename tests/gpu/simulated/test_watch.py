@@ -10,13 +10,14 @@ from pytest_llmperf.gpu.energy import by_counter, by_integral
 from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.simulated import SimulatedDevice, SimulatedWatch
 from pytest_llmperf.simulation.steps import Pace
+from tests.simulation.round_numbers import round_board
 
 MS = 1_000_000
 
 
 def measured(product="h200", live=None, steps=200, before=50):
     """A board that works in steps of varying weight; its samples from begin to end, the device, and the span."""
-    device = SimulatedDevice(product)
+    device = SimulatedDevice(round_board(product))
     clock = VirtualClock()
     seen = []
 
@@ -113,7 +114,7 @@ def test_it_disturbs_nothing():
 
 
 def test_it_serves_again_and_over_the_opening_of_an_engine():
-    device = SimulatedDevice("h200")
+    device = SimulatedDevice(round_board())
     watch = SimulatedWatch([device])
     assert watch.uuids == ("GPU-sim-h200-0",)
 
@@ -129,7 +130,7 @@ def test_it_serves_again_and_over_the_opening_of_an_engine():
     # On this loop nothing is waited for: it is not the engine's.
     (idle,), (over,) = asyncio.run(twice())
     assert isinstance(idle, BoardSamples)
-    assert set(idle.power_w) == {79}
+    assert set(idle.power_w) == {80}
     assert over.at_ns[-1] == 0
     # Half a second, two steps of the counter before it, and up to the next whole second of the board's life.
     assert over.at_ns[0] == pytest.approx(-1.2e9, abs=1)
