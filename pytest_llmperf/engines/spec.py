@@ -14,10 +14,11 @@ from pytest_llmperf.engines import Engine
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.errors import MachineError, OptionError
 from pytest_llmperf.models import Model, resolve
+from pytest_llmperf.simulation.board import BOARDS
 
 __all__ = ["EngineChoice", "EngineSpec", "build", "choose", "parse", "simulated_gpus", "specify", "vllm_platform"]
 
-SIMULATED = ("sim:v100", "sim:a100", "sim:h100", "sim:h200")
+SIMULATED = tuple(f"sim:{key}" for key in BOARDS)
 NAMES = ("auto", "vllm", "serve", "http://host:port", *SIMULATED)
 
 #: Simulating one of these tells nothing about a real machine, and a gate must not mistake the one for the other.

@@ -3,12 +3,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from importlib import resources
 from importlib.metadata import PackageNotFoundError
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_llmperf import simulation
 from pytest_llmperf.engines import spec as spec_module
 from pytest_llmperf.engines.simulated import SimulatedEngine
 from pytest_llmperf.engines.spec import NAMES, SIMULATED, EngineChoice, build, choose, parse, specify, vllm_platform
@@ -155,6 +157,14 @@ class TestChoose:
         with pytest.raises(OptionError, match="there is no engine") as refused:
             choose(name, gpus=H200, gate_needs_gpu=False)
         assert all(known in str(refused.value) for known in NAMES)
+
+
+    def test_there_is_a_simulated_engine_for_every_file_of_a_board_and_it_is_listed(self, platform):
+        platform(None)
+        files = (resources.files(simulation) / "boards").iterdir()
+        assert set(SIMULATED) == {"sim:" + file.name.removesuffix(".toml") for file in files}
+        with pytest.raises(OptionError, match="sim:v100, sim:a100, sim:a100-40gb, sim:h100, sim:h200"):
+            choose("sim:h100-pcie", gpus=[], gate_needs_gpu=False)
 
 
 class TestPlatform:

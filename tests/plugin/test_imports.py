@@ -26,6 +26,7 @@ def test_a_whole_session_without_performance_tests_imports_nothing_heavy(pyteste
     result = pytester.runpytest_subprocess("-s", "-p", "no:benchmark", "-p", "no:anyio", "-p", "no:hypothesispytest")
     line = next(line for line in result.stdout.lines if "loaded:" in line)
     assert not set(line.split()).intersection(HEAVY[:-1])
+    assert not [name for name in line.split() if name.startswith("pytest_llmperf.simulation")]
 
 
 def test_importing_the_vllm_engine_does_not_import_vllm():
