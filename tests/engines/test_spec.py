@@ -158,7 +158,6 @@ class TestChoose:
             choose(name, gpus=H200, gate_needs_gpu=False)
         assert all(known in str(refused.value) for known in NAMES)
 
-
     def test_there_is_a_simulated_engine_for_every_file_of_a_board_and_it_is_listed(self, platform):
         platform(None)
         files = (resources.files(simulation) / "boards").iterdir()

@@ -16,6 +16,7 @@ from pytest_llmperf.engines import Request
 from pytest_llmperf.engines.simulated import SimulatedEngine
 from pytest_llmperf.engines.spec import SIMULATED, EngineChoice, specify
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.models import Model, resolve
 from tests.engines.simulated.engines import simulated as engine
 from tests.simulation.round_numbers import round_board
@@ -260,8 +261,14 @@ class TestBoard:
         free, locked = (seconds(engine(board=board), (512, 256)) for board in (Board(), slower))
         assert 1.05 * free < locked < by * free
 
-    def test_power_scale_changes_no_time(self):
-        assert times(engine(power_scale=2), (8, 8)) == times(engine(), (8, 8))
+    def test_power_scale_scales_power_and_changes_no_time(self):
+        watts, received = [], []
+        for scale in (1.0, 1.1):
+            device = SimulatedDevice(round_board())
+            received.append(times(engine(board=device, power_scale=scale), (8, 64)))
+            watts.append([level.watts for level, _ in device.history.pieces(0, device.timeline.now())])
+        assert received[0] == received[1] == times(engine(), (8, 64))
+        assert watts[1][1:] == pytest.approx([1.1 * each for each in watts[0][1:]])
 
 
 class TestModel:
