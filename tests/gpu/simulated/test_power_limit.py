@@ -193,6 +193,25 @@ def test_a_stretched_step_uses_the_same_work_over_a_longer_time(heavy):
     assert driven.mean_w(0, driven.now) == pytest.approx(driven.watts(0.2, compute / 1.5, busy=1 / 1.5))
 
 
+@pytest.mark.parametrize(("stretch", "until_s"), [(1.0, 0.0), (1.1, 0.0), (1.0, 1.1)])
+def test_while_it_bites_a_step_draws_for_the_time_in_which_its_kernels_run(heavy, stretch, until_s):
+    driven, compute = heavy
+    device = driven.device
+    for seconds in (1.0, 1.0):
+        driven.now = device.run(
+            driven.now, work(seconds, 0.3, compute), stretch=stretch, until_ns=driven.now + round(until_s * NS_PER_S)
+        )
+    device.power_w()
+    level = device.history.level(device.timeline.inside(driven.now - 1))
+    clock, busy = level.sm_mhz, level.tensor / compute
+    assert level.capped
+    assert level.dram == pytest.approx(0.3 * clock / 1980 * busy)
+    assert level.watts == pytest.approx(driven.watts(level.dram, level.tensor, clock, busy=busy))
+    assert level.watts <= driven.limit_w * (1 + 1e-6)
+    if stretch > 1:
+        assert busy == pytest.approx(1 / stretch)
+
+
 def test_where_even_the_lowest_clock_draws_too_much_it_runs_at_that():
     driven = Driven(power_scale=20)
     driven.steps(50, 0.005, 0.3, 0.5)
