@@ -186,4 +186,4 @@ class StepModel:
         if work.tokens == work.sequences <= self._captured_tokens:
             return base
         layer_s = host.piecewise_launch_s if work.tokens <= self._captured_tokens else host.layer_launch_s
-        return base + self._layers * (layer_s + (host.mixed_launch_s if work.decodes else 0.0))
+        return base + self._layers * (layer_s + (host.mixed_launch_s if 0 < work.decodes < work.sequences else 0.0))

@@ -29,8 +29,9 @@ def round_board(key: str = "h200") -> BoardModel:
             "sequence_s": 5e-6, "layer_s": 2e-5, "step_s": 1e-4,
         },
         host={
-            "submit_s": 2.5e-4, "ingest_s": 1e-3, "deliver_s": 1e-3, "graph_launch_s": 1e-3, "sequence_launch_s": 1e-5,
-            "piecewise_launch_s": 1e-4, "layer_launch_s": 2e-4, "eager_layer_launch_s": 5e-4,
+            "submit_s": 2.5e-4, "ingest_s": 1e-3, "deliver_s": 1e-3, "prepare_s": 5e-4, "graph_launch_s": 1e-3,
+            "sequence_launch_s": 1e-5, "piecewise_launch_s": 1e-4, "layer_launch_s": 2e-4, "mixed_launch_s": 3e-4,
+            "eager_layer_launch_s": 5e-4,
         },
         links={"latency_s": 1e-5, "bandwidth": 2e11},
         power={

@@ -18,9 +18,12 @@ S = 1_000_000_000
 
 
 class Steps:
-    """A step of decodes takes 4 s on the GPU and 1 s to launch; with a prompt in it 10 s and 3 s."""
+    """A step of decodes takes 4 s on the GPU and 1 s to launch; with a prompt in it 10 s and 3 s.
 
-    decode, prefill, launch, prefill_launch = 4.0, 10.0, 1.0, 3.0
+    The GPU can begin at once, unless it is said how long a step is prepared.
+    """
+
+    decode, prefill, launch, prefill_launch, prepare_s = 4.0, 10.0, 1.0, 3.0, 0.0
 
     def __init__(self, **times):
         vars(self).update(times)
@@ -90,6 +93,19 @@ class TestPipeline:
         _, _, times = serve([(0, 5, 3)], Steps(decode=1, prefill=1, launch=5))
         assert seconds(times) == [[8, 13, 13]]
 
+    def test_the_gpu_begins_when_a_step_is_prepared(self):
+        gpu = Gpu()
+        _, _, times = serve([(0, 5, 3)], Steps(prepare_s=0.5), gpu)
+        # The later ones are prepared while the GPU is at work.
+        assert [start for start, _ in gpu.spans] == [0.5 * S, 10.5 * S, 14.5 * S]
+        assert seconds(times) == [[10.5, 14.5, 18.5]]
+
+    def test_without_asynchronous_scheduling_the_gpu_waits_for_each(self):
+        gpu = Gpu()
+        server = serve([(0, 5, 3)], Steps(prepare_s=0.5), gpu, async_scheduling=False)[0]
+        assert gpu.spans == [(0.5 * S, 10.5 * S), (11 * S, 15 * S), (15.5 * S, 19.5 * S)]
+        assert server.token_ns == [10.5 * S, 15 * S, 19.5 * S]
+
     def test_without_asynchronous_scheduling_the_next_step_is_launched_when_the_last_has_ended(self):
         gpu = Gpu()
         _, _, times = serve([(0, 5, 3)], Steps(launch=1), gpu, async_scheduling=False)
@@ -127,12 +143,13 @@ class TestPipeline:
         assert seconds(times) == [[20, 24]]
 
     def test_a_factor_is_on_the_launch_and_on_the_gpu(self):
-        server = Server(scheduler(), Steps(decode=1, prefill=1, launch=5), Gpu().run)
+        server = Server(scheduler(), Steps(decode=1, prefill=1, launch=5, prepare_s=2), (gpu := Gpu()).run)
         server.submit(served := Served(Sequence((7,) * 5, 3), factor=2.0), 0)
         while server.next_ns() is not None:
             server.advance()
         ((first, end),) = served.spans
         assert seconds([server.token_ns[first:end]]) == [[16, 26, 26]]
+        assert [start for start, _ in gpu.spans] == [4 * S, 10 * S, 20 * S]
 
     def test_the_work_of_a_step_has_the_contexts_with_the_new_token(self):
         steps = Steps()

@@ -390,6 +390,13 @@ class TestLaunch:
         expected = self.base(65) + LAYERS * self.HOST.layer_launch_s
         assert self.launch(decodes=65, captured_tokens=64) == pytest.approx(expected)
 
+    @pytest.mark.parametrize(
+        ("prompt", "layer_s"), [(1, None), (100, HOST.piecewise_launch_s), (2000, HOST.layer_launch_s)]
+    )
+    def test_prompts_and_decodes_have_their_attention_launched_one_after_the_other(self, prompt, layer_s):
+        more = LAYERS * (layer_s + self.HOST.mixed_launch_s) if layer_s else 0
+        assert self.launch(decodes=8, prompts=[(0, prompt)]) == pytest.approx(self.base(9) + more)
+
     @pytest.mark.parametrize("work", [{"decodes": 1}, {"decodes": 9, "prompts": [(0, 100)]}, {"prompts": [(0, 2000)]}])
     def test_without_graphs_everything_is(self, work):
         sequences = work.get("decodes", 0) + len(work.get("prompts", ()))

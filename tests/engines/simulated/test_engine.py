@@ -210,7 +210,7 @@ class TestBoard:
         times(engine(board=board), (512, 5))
         # Of five tokens, the first with the prompt.
         assert len(board.spans) == 5
-        assert board.spans[0].start_ns == round(HOST.ingest_s * NS_PER_S)
+        assert board.spans[0].start_ns == round((HOST.ingest_s + HOST.prepare_s) * NS_PER_S)
         assert all(later.start_ns == earlier.end_ns for earlier, later in pairwise(board.spans))
         assert all(0 < span.memory < 1 and 0 < span.compute < 1 for span in board.spans)
 
