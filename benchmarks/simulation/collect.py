@@ -37,7 +37,7 @@ def main() -> None:
         "driver": gpu["driver"],
         "power_limit": gpu["power_limit_w"],
         "engine": f"vllm {engine['version']}",
-        "arguments": {name: value for name, value in engine["treatment"].items() if name not in ("model",)},
+        "arguments": {name: value for name, value in engine["treatment"].items() if name != "model"},
         "model": asked.model or engine["model"],
         "idle_with_model_loaded": tests[0]["energy"][0]["idle_power"],
         "points": [_point(test) for test in tests],
