@@ -29,7 +29,7 @@ FITTED = (
     "memory.weights_share", "memory.cache_share", "memory.cache_share_8bit", "compute.matmul_share",
     "compute.attention_share", "compute.blend", "compute.token_s", "compute.head_s", "compute.sequence_s",
     "compute.layer_s", "compute.step_s", "host.graph_launch_s", "host.sequence_launch_s", "host.piecewise_launch_s",
-    "host.layer_launch_s", "host.eager_layer_launch_s", "power.memory_w", "power.compute_w", "power.voltage_floor",
+    "host.layer_launch_s", "host.eager_layer_launch_s", "power.busy_w", "power.memory_w", "power.compute_w", "power.voltage_floor",
     "power.limit_s",
 )  # fmt: skip
 #: Not above these: shares of a peak.
@@ -40,9 +40,9 @@ _MOST = {"memory.weights_share": 0.95, "memory.cache_share": 0.95, "memory.cache
 _FITTED_TO = {
     "h200-reference": r".*",
     "h200-mistral-7b": r"end_to_end\[(1|4|16|64)\]|decode\[(1|8|32|128)\]"
-    r"|prefill\[(32-1|32-16|128-1|256-1|512-1|512-4|2048-1|4096-4|16384-1)\]",
+    r"|shapes\[128-128-1\]|prefill\[(32-1|32-16|128-1|256-1|512-1|512-4|2048-1|4096-4|16384-1)\]",
     "h200-mistral-7b-kv-fp8": r"few\[512-128-64\]",
-    "h200-mistral-7b-eager": r"few\[(1-128-1|512-1-1)\]",
+    "h200-mistral-7b-eager": r"few\[1-128-(1|16)\]",
     "h200-llama-2-7b": r"few\[1-128-64\]",
     "h200-34b": r"few\[1-128-1\]",
 }
@@ -106,7 +106,7 @@ def search(model: BoardModel, points: Sequence[Point]) -> tuple[BoardModel, dict
     upper = [math.log(_MOST[name]) if name in _MOST else math.inf for name in FITTED] + [math.inf] * len(boards)
     best = least_squares(
         residuals, [*start, *[0.05] * len(boards)], bounds=([-math.inf] * len(upper), upper), diff_step=0.01,
-        loss="soft_l1", max_nfev=12, verbose=2,
+        loss="soft_l1", max_nfev=20, verbose=2,
     )  # fmt: skip
     return candidate(best.x)
 
@@ -129,7 +129,10 @@ def write(model: BoardModel) -> None:
 
 def table(model: BoardModel, points: Sequence[Point], gains: dict[str, float]) -> list[str]:
     """Markdown: the error at each point, and a summary."""
-    lines = ["| engine | point | board | TTFT | TPOT | tokens/s | power | SM clock |", "|---|---|---|---:|---:|---:|---:|---:|"]
+    lines = [
+        "| engine | point | board | TTFT | TPOT | tokens/s | power | SM clock |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
     all_errors: dict[str, list[float]] = {name: [] for name in (*FIGURES, "sm_clock")}
     for point in points:
         found = errors(point, model, gains.get(point.board, 1.0))

@@ -74,10 +74,10 @@ def points_of(file: Path) -> list[Point]:
 class _NoWords:
     """Prompts of one token id: what is in them matters to a prefix cache alone."""
 
-    def draw(self, rng: Any, count: int) -> tuple[int, ...]:
+    def draw(self, _: Any, count: int) -> tuple[int, ...]:
         return (1,) * count
 
-    def draws(self, rng: Any, counts: Sequence[int]) -> list[tuple[int, ...]]:
+    def draws(self, _: Any, counts: Sequence[int]) -> list[tuple[int, ...]]:
         return [(1,) * count for count in counts]
 
 

@@ -145,6 +145,7 @@ class Power:
     Attributes:
         idle_w: With nothing loaded.
         loaded_w: More with a model loaded.
+        busy_w: More while a kernel runs, at the highest clock, whatever it does.
         dram_w: More at full bandwidth, whatever the SM clock.
         memory_w: More at full bandwidth and highest clock, for the SMs.
         compute_w: More at full FLOPs and highest clock.
@@ -155,6 +156,7 @@ class Power:
 
     idle_w: float
     loaded_w: float
+    busy_w: float
     dram_w: float
     memory_w: float
     compute_w: float

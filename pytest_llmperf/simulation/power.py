@@ -3,9 +3,9 @@
 ::
 
     P = idle + loaded + memory share x dram
-        + (memory share x memory + compute share x compute) x f/fmax x (V(f)/Vmax)^2
+        + (busy + memory share x memory + compute share x compute) x f/fmax x (V(f)/Vmax)^2
 
-``idle`` and ``loaded`` are there whatever the board does: a longer run pays them longer. What the SMs do for it goes
+``idle`` and ``loaded`` are there whatever the board does: a longer run pays them longer; ``busy`` while a kernel runs. What the SMs do for it goes
 with V^2 f, what the memory itself draws does not. The voltage is flat up to a knee and rises from there in a straight
 line. The memory share is of the peak bandwidth, the compute share of the FLOPs that the SM clock allows
 (:class:`~pytest_llmperf.simulation.steps.Pace`).
@@ -27,17 +27,19 @@ class Draw(NamedTuple):
 
     Attributes:
         still: With nothing in use.
+        busy: More while a kernel runs.
         memory: More for each share of the peak bandwidth.
         compute: More for each share of the FLOPs that the clock allows.
     """
 
     still: float
+    busy: float
     memory: float
     compute: float
 
-    def watts(self, memory: float, compute: float) -> float:
-        """Without a limit."""
-        return self.still + memory * self.memory + compute * self.compute
+    def watts(self, busy: float, memory: float, compute: float) -> float:
+        """Without a limit; ``busy`` is the share of the time in which a kernel runs."""
+        return self.still + busy * self.busy + memory * self.memory + compute * self.compute
 
 
 def voltage(board: BoardModel, sm_mhz: float) -> float:
@@ -60,22 +62,26 @@ def draw(board: BoardModel, sm_mhz: float, *, loaded: bool, scale: float = 1.0) 
     switching = sm_mhz / board.product.sm_clocks_mhz[1] * voltage(board, sm_mhz) ** 2
     return Draw(
         scale * (power.idle_w + loaded * power.loaded_w),
+        scale * power.busy_w * switching,
         scale * (power.dram_w + power.memory_w * switching),
         scale * power.compute_w * switching,
     )
 
 
-def watts(board: BoardModel, sm_mhz: float, *, loaded: bool, memory: float = 0.0, compute: float = 0.0) -> float:
+def watts(
+    board: BoardModel, sm_mhz: float, *, loaded: bool, busy: float = 0.0, memory: float = 0.0, compute: float = 0.0
+) -> float:
     """Power in watts without a limit.
 
     Args:
         board: Which.
         sm_mhz: The SM clock in MHz.
         loaded: Whether a model is.
+        busy: Share of the time in which a kernel runs.
         memory: Share of the peak bandwidth in use.
         compute: Share of the FLOPs in use that this clock allows.
     """
-    return draw(board, sm_mhz, loaded=loaded).watts(memory, compute)
+    return draw(board, sm_mhz, loaded=loaded).watts(busy, memory, compute)
 
 
 def highest_clock(

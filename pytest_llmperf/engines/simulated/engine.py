@@ -250,8 +250,8 @@ class SimulatedEngine(StreamingEngine):
             return Account(server=told)
         tokens = self._deployment.kv_blocks * self._deployment.arguments.block_size
         warning = (
-            f"{requests} requests were preempted {preemptions} times and computed anew: the KV cache holds only "
-            f"{tokens} tokens."
+            f"Requests were preempted {preemptions} times ({requests} of them) and computed anew: the KV cache holds "
+            f"only {tokens} tokens."
         )
         return Account(server=told, warnings=(warning,))
 

@@ -116,8 +116,8 @@ class SimulatedDevice(SimulatedSensors):
         seconds, memory, compute = pace(self._clocked.sm_mhz, self._clocked.memory_mhz)
         lasts = max(round(seconds * stretch * NS_PER_S), until_ns - start_ns, 1)
         share = seconds * NS_PER_S / lasts
-        memory, compute = memory * share, compute * share
-        watts = self._draw.still + memory * self._draw.memory + compute * self._draw.compute
+        share, memory, compute = min(1.0, share), memory * share, compute * share
+        watts = self._draw.watts(share, memory, compute)
         mean_w = governor.after(watts, lasts / NS_PER_S)
         if mean_w > governor.most_w:
             work = _Work(start, pace, stretch, until_ns + shift)
@@ -149,8 +149,8 @@ class SimulatedDevice(SimulatedSensors):
         memory_mhz = self._clocked.memory_mhz
 
         def at(sm_mhz: int) -> tuple[int, float, float, float]:
-            lasts, memory, compute = work.rest(start, left, sm_mhz, memory_mhz)
-            return lasts, self._draw_at(sm_mhz).watts(memory, compute), memory, compute
+            lasts, busy, memory, compute = work.rest(start, left, sm_mhz, memory_mhz)
+            return lasts, self._draw_at(sm_mhz).watts(busy, memory, compute), memory, compute
 
         def mean_w(sm_mhz: int) -> float:
             lasts, watts, *_ = at(sm_mhz)
@@ -230,7 +230,7 @@ class SimulatedDevice(SimulatedSensors):
         """
         present = self.timeline.now()
         if not self._watched:
-            self._spans.settle()
+            self._spans.close()
             self.history.restart(present - RESTED_NS)
         self._watched[watcher] = present
         return present
@@ -303,9 +303,10 @@ class _Work(NamedTuple):
     stretch: float
     until: int
 
-    def rest(self, start: int, left: float, sm_mhz: int, memory_mhz: int) -> tuple[int, float, float]:
-        """What is left of it at other clocks: how many ns it takes, and the shares in use."""
+    def rest(self, start: int, left: float, sm_mhz: int, memory_mhz: int) -> tuple[int, float, float, float]:
+        """What is left of it at other clocks: how many ns it takes, and the shares of time, bandwidth and FLOPs."""
         seconds, memory, compute = self.pace(sm_mhz, memory_mhz)
         busy = left * seconds * NS_PER_S
         lasts = max(round(busy * self.stretch), self.until - start, 1)
-        return lasts, memory * busy / lasts, compute * busy / lasts
+        share = min(1.0, busy / lasts)
+        return lasts, share, memory * busy / lasts, compute * busy / lasts

@@ -91,10 +91,15 @@ class Spans:
             self._written = True
             self._history.change(self.end_ns, self._rest)
 
+    def close(self) -> None:
+        """Let nothing that comes join what was worked on so far."""
+        self.settle()
+        self._open = False
+
     def rest(self, at_ns: int, level: Level) -> None:
         """From a moment on, not before the end of what was worked on, it rests like this."""
-        self.settle()
-        self._open, self._rest, self.end_ns = False, level, max(at_ns, self.end_ns)
+        self.close()
+        self._rest, self.end_ns = level, max(at_ns, self.end_ns)
         self._history.change(self.end_ns, level)
 
     def cut(self, at_ns: int) -> None:
