@@ -28,8 +28,8 @@ from pytest_llmperf.simulation.board import BoardModel
 FITTED = (
     "memory.weights_share", "memory.cache_share", "memory.cache_share_8bit", "compute.matmul_share",
     "compute.attention_share", "compute.blend", "compute.token_s", "compute.head_s", "compute.sequence_s",
-    "compute.layer_s", "compute.step_s", "host.graph_launch_s", "host.sequence_launch_s", "host.piecewise_launch_s",
-    "host.layer_launch_s", "host.eager_layer_launch_s", "power.busy_w", "power.memory_w", "power.compute_w", "power.voltage_floor",
+    "compute.layer_s", "compute.step_s", "host.sequence_launch_s",
+    "host.mixed_launch_s", "host.eager_layer_launch_s", "power.busy_w", "power.memory_w", "power.compute_w", "power.voltage_floor",
     "power.limit_s",
 )  # fmt: skip
 #: Not above these: shares of a peak.
@@ -40,7 +40,7 @@ _MOST = {"memory.weights_share": 0.95, "memory.cache_share": 0.95, "memory.cache
 _FITTED_TO = {
     "h200-reference": r".*",
     "h200-mistral-7b": r"end_to_end\[(1|4|16|64)\]|decode\[(1|8|32|128)\]"
-    r"|shapes\[128-128-1\]|prefill\[(32-1|32-16|128-1|256-1|512-1|512-4|2048-1|4096-4|16384-1)\]",
+    r"|shapes\[(128-128-1|128-128-8|256-512-4)\]|closed_loop\[(4|64)\]|open_loop\[16-96\]|prefill\[(32-1|32-16|128-1|256-1|512-1|512-4|2048-1|4096-4|16384-1)\]",
     "h200-mistral-7b-kv-fp8": r"few\[512-128-64\]",
     "h200-mistral-7b-eager": r"few\[1-128-(1|16)\]",
     "h200-llama-2-7b": r"few\[1-128-64\]",
@@ -49,7 +49,7 @@ _FITTED_TO = {
 #: The relative error of each figure that counts as one.
 _WANTED = {"ttft": 0.06, "tpot": 0.02, "throughput": 0.03, "power": 0.03}
 #: The standard deviation of a parameter's logarithm around where it was.
-_PRIOR = 1.0
+_PRIOR = 0.5
 _MEASURED = Path(__file__).parent / "measured"
 
 

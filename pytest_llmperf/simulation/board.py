@@ -107,21 +107,26 @@ class Host:
         submit_s: Seconds from one request of several submitted together to the next.
         ingest_s: Seconds from a request's submission until the engine has it.
         deliver_s: Seconds from the end of a step until the client has its tokens.
+        prepare_s: Seconds of each launch before the GPU can begin.
         graph_launch_s: Seconds to prepare and launch a step of decodes alone, which is one CUDA graph.
         sequence_launch_s: Seconds that each sequence of a step adds to that.
         piecewise_launch_s: Seconds for each layer to launch a step with prompt tokens in it that has few enough tokens
             for a CUDA graph between one attention and the next.
         layer_launch_s: Seconds for each layer to launch a larger step, compiled.
+        mixed_launch_s: Seconds more for each layer of a step with prompts and decodes in it, whose attentions are launched
+            one after the other.
         eager_layer_launch_s: Seconds for each layer to launch any step of an engine that neither compiles nor captures.
     """
 
     submit_s: float
     ingest_s: float
     deliver_s: float
+    prepare_s: float
     graph_launch_s: float
     sequence_launch_s: float
     piecewise_launch_s: float
     layer_launch_s: float
+    mixed_launch_s: float
     eager_layer_launch_s: float
 
 

@@ -1,8 +1,8 @@
 """An engine core in virtual time: when each step is scheduled, launched and done, as in vLLM.
 
 Two things take time. One thread schedules a step and launches it, which keeps it busy for as long as the launch takes.
-The GPU executes the steps one after the other: each begins when its launch has begun and its predecessor has ended, and
-ends no sooner than its launch. The thread goes round:
+The GPU executes the steps one after the other: each begins when it is prepared and its predecessor has ended, and ends
+no sooner than its launch. The thread goes round:
 
 1. take in the requests that have arrived;
 2. schedule a step, if any can be, and launch it;
@@ -215,9 +215,10 @@ class Server:
 
     def _launch(self, work: Work, factor: float) -> None:
         """Keep the thread busy for as long as the launch takes, and the GPU from when it can begin."""
+        prepared_ns = self._thread_ns + round(self._steps.prepare_s * factor * _NS_PER_S)
         launched_ns = self._thread_ns + round(self._steps.launch_s(work) * factor * _NS_PER_S)
         self._gpu_ns = self._run(
-            max(self._thread_ns, self._gpu_ns), partial(self._steps.pace, work), stretch=factor, until_ns=launched_ns
+            max(prepared_ns, self._gpu_ns), partial(self._steps.pace, work), stretch=factor, until_ns=launched_ns
         )
         self._thread_ns = launched_ns
 

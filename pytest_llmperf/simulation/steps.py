@@ -103,6 +103,8 @@ class StepModel:
         self._kv_heads_s = kv_heads * board.compute.head_s
         small = model.kv_bytes_per_token(kv_dtype) < model.kv_bytes_per_token("float16")
         self._cache_share = board.memory.cache_share_8bit if small else board.memory.cache_share
+        #: Seconds of each launch before the GPU can begin.
+        self.prepare_s = board.host.prepare_s
         #: Bytes of all GPUs that a step over so many tokens reads of the weights.
         self.weight_bytes = cache(model.decode_weight_bytes)
         self.cache_bytes = cache(lambda context: model.kv_bytes(context, kv_dtype, tensor_parallel=gpus))
@@ -181,6 +183,7 @@ class StepModel:
         base = host.graph_launch_s + work.sequences * host.sequence_launch_s
         if self._eager:
             return base + self._layers * host.eager_layer_launch_s
-        if work.tokens > self._captured_tokens:
-            return base + self._layers * host.layer_launch_s
-        return base if work.tokens == work.sequences else base + self._layers * host.piecewise_launch_s
+        if work.tokens == work.sequences <= self._captured_tokens:
+            return base
+        layer_s = host.piecewise_launch_s if work.tokens <= self._captured_tokens else host.layer_launch_s
+        return base + self._layers * (layer_s + (host.mixed_launch_s if work.decodes else 0.0))

@@ -5,7 +5,7 @@ Every test is one point; nothing is gated. One launch is enough: launches differ
     pytest benchmarks/simulation/points --llmperf-engine vllm --llmperf-model mistral-7b \
         --llmperf-launches 1 --llmperf-repeats 2 --llmperf-report FOLDER
 
-``test_few`` is for further models and engine arguments, ``-k "not few"`` leaves it out.
+``test_few`` is for further models and engine arguments; ``test_unseen`` is never fitted to.
 """
 
 import pytest
@@ -71,3 +71,19 @@ def test_shared_prefix(llmperf, shared, batch):
 )  # fmt: skip
 def test_few(llmperf, input_len, output_len, batch):
     llmperf.measure(Workload(input_len, output_len, batch=batch))
+
+
+@pytest.mark.parametrize(
+    ("input_len", "output_len", "batch"),
+    [(256, 128, 2), (256, 128, 12), (256, 128, 48), (768, 200, 3), (768, 200, 24), (1500, 100, 6), (3000, 50, 2),
+     (3000, 50, 8), (64, 64, 96), (1, 512, 1), (1, 512, 6), (1, 512, 24), (1, 512, 96), (768, 1, 1), (768, 1, 3),
+     (768, 1, 12), (1500, 1, 2), (3000, 1, 1), (3000, 1, 4)],
+)  # fmt: skip
+def test_unseen(llmperf, input_len, output_len, batch):
+    llmperf.measure(Workload(input_len, output_len, batch=batch))
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 8}, {"concurrency": 32}, {"rate": 8}], ids=["8", "32", "8-a-second"])
+def test_unseen_loop(llmperf, load):
+    lengths = {"input_len": {"uniform": [128, 1024]}, "output_len": {"uniform": [64, 256]}}
+    llmperf.measure(Workload(**lengths, **load, requests=64))
