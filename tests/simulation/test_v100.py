@@ -12,6 +12,9 @@ import pytest
 
 from benchmarks.simulation.trial import Point, simulate
 from pytest_llmperf.arithmetic import Architecture, Hardware, critical_batch
+from pytest_llmperf.engines import Offer, Request
+from pytest_llmperf.engines.simulated import SimulatedEngine
+from pytest_llmperf.engines.spec import EngineChoice, specify
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.models import resolve
 from pytest_llmperf.simulation.board import BoardModel
@@ -202,3 +205,30 @@ class TestPhases:
         # However far the context has grown: four times the tokens change nothing.
         assert watts((1, 1024), 1, 900) == pytest.approx(watts((1, 256), 1, 900), rel=0.01)
         assert watts((1, 1024), 16, 900) == pytest.approx(watts((1, 256), 16, 900), rel=0.03)
+
+    @pytest.mark.parametrize("batch", [1, 16])
+    def test_over_a_request_power_begins_with_a_peak_and_goes_on_flat(self, batch):
+        device = SimulatedDevice(V100)
+        device.lock_sm_clock(900)
+        spec = specify(EngineChoice("sim:v100", "sim", {}, ""), "mistral-7b", {})
+        engine = SimulatedEngine(spec, board=device)
+
+        async def work():
+            await engine.open()
+            asked = tuple(Request(str(number), (7,) * 512, 256, "0") for number in range(batch))
+            traces = await engine.carry(Offer(asked))
+            device.power_w()  # a reading takes in what was told last
+            await engine.close()
+            return traces
+
+        with engine.clock.runner() as runner:
+            traces = runner.run(work())
+        prefilled, ended = max(trace.first_ns for trace in traces), max(trace.last_ns for trace in traces)
+        span, lead = (ended - prefilled) // 10, 50_000_000
+        tenths = [
+            device.history.mean("watts", start, start + span)
+            for start in map(device.timeline.inside, range(prefilled + lead, ended - span - lead, span))
+        ]
+        prefill = device.history.mean("watts", device.timeline.inside(lead), device.timeline.inside(prefilled - lead))
+        assert max(tenths) < 1.04 * min(tenths)
+        assert prefill > 1.15 * max(tenths)
