@@ -5,6 +5,7 @@ asserted is the sign and the order; where today's engine cannot have the publish
 one by one comes near it.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -105,8 +106,15 @@ class TestErrors:
         assert batching.error(22) == pytest.approx(0.1)
         assert BY_KEY["mpt-size"].error(3) == pytest.approx(0.2)
 
-    def test_the_table_has_a_row_a_claim(self):
+    def test_the_table_has_a_row_a_claim_with_both_engines_figures(self, monkeypatch):
+        claims = [BY_KEY[key] for key in ("mpt-size", "batching", "balance")]
+        claims[1] = replace(claims[1], simulated=lambda era: 8 if era is TODAY else 21)
+        monkeypatch.setattr(published, "CLAIMS", claims)
         lines = published.table()
-        assert len(lines) == len(CLAIMS) + 2
+        assert len(lines) == len(claims) + 2
         assert len({line.count("|") for line in lines}) == 1
+        assert "| 2.5 | 3." in lines[2]
+        assert "| 10 to 20 | 8 | -20% | 21 | +5% |" in lines[3]
+
+    def test_every_claim_is_there_once(self):
         assert len(BY_KEY) == len(CLAIMS)
