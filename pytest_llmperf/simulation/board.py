@@ -113,8 +113,8 @@ class Host:
         piecewise_launch_s: Seconds for each layer to launch a step with prompt tokens in it that has few enough tokens
             for a CUDA graph between one attention and the next.
         layer_launch_s: Seconds for each layer to launch a larger step, compiled.
-        mixed_launch_s: Seconds more for each layer of a step with prompts and decodes in it, whose attentions are launched
-            one after the other.
+        mixed_launch_s: Seconds more for each layer of a step with prompts and decodes in it, whose attentions are
+            launched one after the other.
         eager_layer_launch_s: Seconds for each layer to launch any step of an engine that neither compiles nor captures.
     """
 

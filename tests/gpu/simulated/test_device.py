@@ -12,7 +12,6 @@ from pytest_llmperf.gpu import Unreadable
 from pytest_llmperf.gpu.energy.sensor import watch
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.gpu.simulated.product import Product
-from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.board import BOARDS, BoardModel
 from pytest_llmperf.simulation.power import watts
 from pytest_llmperf.simulation.steps import Pace
