@@ -6,9 +6,9 @@
         + (busy + memory share x memory + compute share x compute) x f/fmax x (V(f)/Vmax)^2
 
 ``idle`` and ``loaded`` are there whatever the board does: a longer run pays them longer; ``busy`` while a kernel runs.
-What the SMs do for it goes with V^2 f, what the memory itself draws does not. The voltage is flat up to a knee and rises
-from there in a straight line. The memory share is of the peak bandwidth, the compute share of the FLOPs that the SM clock
-allows (:class:`~pytest_llmperf.simulation.steps.Pace`).
+What the SMs do for it goes with V^2 f, what the memory itself draws does not. The voltage is flat up to a knee and
+rises from there in a straight line. The memory share is of the peak bandwidth, the compute share of the FLOPs that the
+SM clock allows (:class:`~pytest_llmperf.simulation.steps.Pace`).
 """
 
 from __future__ import annotations

@@ -192,14 +192,14 @@ class TestPhases:
     def test_also_at_free_clocks_though_it_is_more_there(self):
         decoded = 1 / tokens_per_joule(DECODE, 1, UNLOCKED)
         prefilled = 1 / tokens_per_joule(PREFILL, 1, UNLOCKED) / PREFILL[0]
-        assert 50 < decoded / prefilled < 72
+        assert 50 < decoded / prefilled < 65
 
     @pytest.mark.parametrize("clock", [*SWEEP, UNLOCKED])
     def test_prefill_draws_more_than_decode(self, clock):
         assert watts(PREFILL, 1, clock) > 1.2 * watts(DECODE, 1, clock)
 
     def test_prefill_peaks_near_full_utilisation(self):
-        assert watts(PREFILL, 1, UNLOCKED) > 0.95 * V100.hardware.power_limit_w > 1.5 * watts(DECODE, 1, UNLOCKED)
+        assert watts(PREFILL, 8, UNLOCKED) > 0.95 * V100.hardware.power_limit_w > 1.5 * watts(DECODE, 1, UNLOCKED)
 
     def test_decode_is_flat(self):
         # However far the context has grown: four times the tokens change nothing.
