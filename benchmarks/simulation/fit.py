@@ -4,9 +4,11 @@
     python -m benchmarks.simulation.fit h200 --search     # search better ones; --write puts them into the board's file
 
 Fitted is the logarithm of each parameter in ``FITTED`` by least squares, on the points that ``is_fitted`` names; the
-others are held out, and reported apart. The residuals are relative errors over what is wanted of each figure, and beside
-them stand weak priors: a parameter that no point says anything about stays where it was. Boards of one product differ in
-what they draw: each board but the first, the reference, has a factor on its power, which is fitted too and thrown away.
+others are held out, and reported apart. The residuals are relative errors over what is wanted of each figure, and
+beside them stand weak priors: a parameter that no point says anything about stays where it was.
+
+Boards of one product differ in what they draw. Each board but the first, the reference, has a factor on its power: it
+is fitted too and thrown away. For a board that nothing is fitted to, it is what its own points say.
 """
 
 from __future__ import annotations
@@ -28,9 +30,8 @@ from pytest_llmperf.simulation.board import BoardModel
 FITTED = (
     "memory.weights_share", "memory.cache_share", "memory.cache_share_8bit", "compute.matmul_share",
     "compute.attention_share", "compute.blend", "compute.token_s", "compute.head_s", "compute.sequence_s",
-    "compute.layer_s", "compute.step_s", "host.sequence_launch_s",
-    "host.mixed_launch_s", "host.eager_layer_launch_s", "power.busy_w", "power.memory_w", "power.compute_w", "power.voltage_floor",
-    "power.limit_s",
+    "compute.layer_s", "compute.step_s", "host.sequence_launch_s", "host.mixed_launch_s", "host.eager_layer_launch_s",
+    "power.busy_w", "power.memory_w", "power.compute_w", "power.voltage_floor", "power.limit_s",
 )  # fmt: skip
 #: Not above these: shares of a peak.
 _MOST = {"memory.weights_share": 0.95, "memory.cache_share": 0.95, "memory.cache_share_8bit": 0.95,
@@ -151,7 +152,8 @@ def gains_of(model: BoardModel, points: Sequence[Point]) -> dict[str, float]:
     """The factor on each board's power: what its points beside the limit say."""
     gains = {}
     for board in sorted({point.board for point in points})[1:]:
-        of_board = [point for point in points if point.board == board and is_fitted(point)]
+        of_board = [point for point in points if point.board == board]
+        of_board = list(filter(is_fitted, of_board)) or of_board
         found = 1.0
         for _ in range(3):
             ratios = [errors(p, model, found)["power"] for p in of_board if (p.figures["power"] or 0) < 650]

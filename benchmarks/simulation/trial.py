@@ -81,13 +81,16 @@ class _NoWords:
         return [(1,) * count for count in counts]
 
 
-def simulate(point: Point, model: BoardModel, *, gain: float = 1.0) -> dict[str, float | None]:
+def simulate(
+    point: Point, model: BoardModel, *, gain: float = 1.0, sm_mhz: int | None = None
+) -> dict[str, float | None]:
     """The figures of the same point on a simulated board.
 
     Args:
         point: What to do.
         model: Of the board.
         gain: A factor on its power.
+        sm_mhz: The SM clock at which the board is locked; ``None``: it runs free.
 
     One warm-up, then repeats until the energy window is long enough; power is the mean over them.
     """
@@ -98,6 +101,8 @@ def simulate(point: Point, model: BoardModel, *, gain: float = 1.0) -> dict[str,
         {},
     )
     devices = [SimulatedDevice(model)]
+    if sm_mhz is not None:
+        devices[0].lock_sm_clock(sm_mhz)
     engine = SimulatedEngine(spec, board=devices[0], model=model)
 
     async def work() -> tuple[list[RepeatTrace], float, float]:
