@@ -2,7 +2,7 @@
 
 import json
 
-ONE = "from pytest_llmperf import Workload\ndef test_one(llmperf): llmperf.measure(Workload(4, 4, batch=2))"
+ONE = "from pytest_llmperf import Workload\ndef test_one(llmperf): llmperf.measure(Workload(4, 4))"
 
 
 def test_the_record_holds_the_measured_times_and_the_metrics(suite):
@@ -13,7 +13,7 @@ def test_the_record_holds_the_measured_times_and_the_metrics(suite):
     (record,) = json.loads((suite.folder / "benchmark.json").read_text())["benchmarks"]
     measured = suite.records()["test_one"]
     assert record["stats"]["rounds"] == 6
-    # A batch of equal requests lasts as long as each of its requests.
+    # A repeat of one request lasts as long as that.
     assert abs(record["stats"]["median"] - measured["metrics"]["e2e_latency"]["value"]) < 1e-9
     assert record["extra_info"]["llmperf"]["tpot"] == measured["metrics"]["tpot"]["value"]
 

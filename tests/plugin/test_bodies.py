@@ -151,8 +151,13 @@ def test_a_test_that_was_timed_out_does_not_disturb_the_next(suite):
     pytest.importorskip("pytest_timeout")
     suite.write(
         HEAD
+        + "import time\nfrom pytest_llmperf.engines.simulated import SimulatedEngine\n"
+        + "async def stalled(self, offer): time.sleep(60)\n"
         + "def test_a(llmperf): llmperf.measure(W)\n"
-        + "@pytest.mark.timeout(0.7)\ndef test_b(llmperf): llmperf.measure(Workload(1000, 3000, batch=200))\n"
+        + "@pytest.mark.timeout(0.5)\n"
+        + "def test_b(llmperf, monkeypatch):\n"
+        + "    monkeypatch.setattr(SimulatedEngine, 'carry', stalled)\n"
+        + "    llmperf.measure(W)\n"
         + "def test_c(llmperf): llmperf.measure(W)"
     )
     suite.run().assert_outcomes(passed=2, failed=1)
@@ -223,10 +228,10 @@ def test_an_async_test_is_refused_in_words(suite):
 def test_goodput_against_other_limits_is_incomparable(suite):
     marker = "@pytest.mark.llmperf(tolerance={'goodput': '5%'})\n"
     text = HEAD + marker + "def test_a(llmperf): llmperf.check(Workload(16, 8, batch=4, slo={'ttft': LIMIT}))"
-    suite.write(text.replace("LIMIT", "0.008"))
+    suite.write(text.replace("LIMIT", "10"))
     suite.run("--llmperf-save", "--llmperf-launches=1").assert_outcomes(passed=1)
     suite.run().assert_outcomes(passed=1)
-    suite.write(text.replace("LIMIT", "0.1"))
+    suite.write(text.replace("LIMIT", "20"))
     result = suite.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*goodput: incomparable*other limits*"])
