@@ -1,72 +1,29 @@
-"""How long a step takes: every term alone and all together, over clocks, GPUs, data types and kinds of models."""
+"""How long a step takes: every term alone and all together, over clocks."""
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from math import inf
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pytest_llmperf.arithmetic import Architecture
-from pytest_llmperf.models import resolve
-from pytest_llmperf.simulation.board import BOARDS, BoardModel
-from pytest_llmperf.simulation.steps import StepModel, Work
-from tests.simulation.round_numbers import altered, round_board
-
-CONFIGS = Path(__file__).parents[1] / "arithmetic" / "data" / "configs"
-MISTRAL = resolve("mistral-7b").config
-LAYERS, KV_HEADS, HIDDEN = 32, 8, 4096
-#: Of the H200.
-BANDWIDTH, FLOPS, FLOPS_8BIT, TOP, MEMORY = 4.8e12, 989.4e12, 1978.9e12, 1980, 3201
-
-#: The roofline alone: peaks are reached at every clock, the longer of two times counts, and nothing is added.
-ROOF = altered(
-    round_board(),
-    memory={"weights_share": 1.0, "cache_share": 1.0, "cache_share_8bit": 1.0, "knee_mhz": 1.0},
-    compute={
-        "matmul_share": 1.0, "attention_share": 1.0, "blend": inf,
-        "token_s": 0.0, "head_s": 0.0, "sequence_s": 0.0, "layer_s": 0.0, "step_s": 0.0,
-    },
-    links={"latency_s": 0.0, "bandwidth": inf},
-)  # fmt: skip
-
-
-@cache
-def model(changes="{}"):
-    return Architecture.from_config({**MISTRAL, **json.loads(changes)})
-
-
-def public(name):
-    return Architecture.from_config(CONFIGS / f"{name}.json")
-
-
-def roof(**changes):
-    return altered(ROOF, **changes)
-
-
-def decodes(steps, batch, context):
-    """A step of as many sequences with so much context each, the new token included."""
-    cache_bytes, flops = batch * steps.cache_bytes(context), batch * steps.attention_flops(context)
-    return steps.work((), sampled=batch, decodes=batch, cache_bytes=cache_bytes, attention_flops=flops)
-
-
-def prompts(steps, *chunks, sampled=None):
-    """A step of prompts alone: of each, the tokens computed before and now."""
-    sampled = len(chunks) if sampled is None else sampled
-    return steps.work(chunks, sampled=sampled, decodes=0, cache_bytes=0, attention_flops=0)
-
-
-def nothing(**values):
-    """A step that does nothing but what is said."""
-    return Work(**{**dict.fromkeys(Work._fields, 0), "weight_bytes": 1e-9, **values})
-
-
-def seconds(steps, work, sm_mhz=TOP, memory_mhz=MEMORY):
-    return steps.pace(work, sm_mhz, memory_mhz).seconds
+from pytest_llmperf.simulation.steps import StepModel
+from tests.simulation.round_numbers import round_board
+from tests.simulation.steps_of import (
+    BANDWIDTH,
+    FLOPS,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    MEMORY,
+    ROOF,
+    TOP,
+    decodes,
+    model,
+    nothing,
+    prompts,
+    roof,
+    seconds,
+)
 
 
 class TestWork:
@@ -269,226 +226,3 @@ class TestClocks:
         steps = StepModel(model(), roof(links={"latency_s": 1e-3, "bandwidth": 2e11}), gpus=2)
         work = nothing(tokens=500)
         assert seconds(steps, work, 495, 1593) == pytest.approx(seconds(steps, work), rel=1e-6)
-
-
-class TestSplit:
-    def test_weights_products_and_caches_are_divided(self):
-        one, four = (StepModel(model(), ROOF, gpus=gpus) for gpus in (1, 4))
-        for steps in (one, four):
-            assert steps.weight_bytes(1) == model().decode_weight_bytes(1)
-            assert steps.cache_bytes(100) == model().kv_bytes(100)
-        for work in (decodes(one, 32, 5000), prompts(one, (0, 3000)), prompts(one, (30_000, 2))):
-            assert seconds(one, work) == pytest.approx(4 * seconds(four, work))
-            assert four.pace(work, TOP, MEMORY)[1:] == pytest.approx(one.pace(work, TOP, MEMORY)[1:])
-
-    def test_kv_heads_are_repeated_where_there_are_more_gpus(self):
-        eight, sixteen = (StepModel(model(), roof(compute={"head_s": 1e-6}), gpus=gpus) for gpus in (8, 16))
-        assert sixteen.cache_bytes(1000) == 2 * eight.cache_bytes(1000)
-        work = nothing(decodes=10)
-        assert seconds(eight, work) == pytest.approx(seconds(sixteen, work)) == pytest.approx(10 * LAYERS * 1e-6)
-
-    @pytest.mark.parametrize(
-        ("name", "divided"), [("token_s", 4), ("head_s", 4), ("layer_s", 1), ("sequence_s", 1), ("step_s", 1)]
-    )
-    def test_of_what_is_added(self, name, divided):
-        one, four = (StepModel(model(), roof(compute={name: 1e-3}), gpus=gpus) for gpus in (1, 4))
-        work = nothing(tokens=9, sequences=9, decodes=9)
-        assert seconds(one, work) == pytest.approx(divided * seconds(four, work), rel=1e-6)
-
-    def test_is_never_faster_than_the_gpus_are_many(self):
-        for work in (decodes(StepModel(model(), ROOF), 32, 5000), prompts(StepModel(model(), ROOF), (0, 3000))):
-            times = [gpus * seconds(StepModel(model(), round_board(), gpus=gpus), work) for gpus in (1, 2, 4, 8)]
-            assert times == sorted(times)
-
-
-class TestDataTypes:
-    def test_8_bit_weights_are_read_in_half_the_time(self):
-        halves, eighths = (StepModel(model().served_as(quantization=method), ROOF) for method in (None, "fp8"))
-        # The output projection stays in 16 bits.
-        layers, head = 2 * (7.11e9 - 32000 * HIDDEN), 2 * 32000 * HIDDEN
-        assert seconds(halves, decodes(halves, 1, 0)) == pytest.approx((layers + head) / BANDWIDTH, rel=2e-3)
-        assert seconds(eighths, decodes(eighths, 1, 0)) == pytest.approx((layers / 2 + head) / BANDWIDTH, rel=2e-3)
-
-    @pytest.mark.parametrize(("key", "gain"), [("h100", 2), ("h200", 2), ("a100", 1)])
-    def test_8_bit_products_go_at_their_own_peak_where_the_board_has_one(self, key, gain):
-        board = altered(ROOF, product={"name": round_board(key).product.name})
-        plain, eighths = (StepModel(model().served_as(quantization=method), board) for method in (None, "fp8"))
-        work = nothing(matmul_flops=1e15)
-        assert seconds(plain, work) == pytest.approx(gain * seconds(eighths, work), rel=1e-3)
-        attended = nothing(prompt_flops=1e15)  # attention goes on in 16 bits
-        assert seconds(plain, attended) == pytest.approx(seconds(eighths, attended), rel=1e-9)
-
-    def test_4_bit_weights_alone_are_multiplied_in_16_bits(self):
-        quantization = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}
-        quantized = Architecture.from_config({**MISTRAL, "quantization_config": quantization, "torch_dtype": "float16"})
-        steps = StepModel(quantized, ROOF)
-        assert seconds(steps, decodes(steps, 1, 0)) == pytest.approx(quantized.decode_weight_bytes(1) / BANDWIDTH)
-        assert quantized.decode_weight_bytes(1) < 0.35 * model().decode_weight_bytes(1)
-        assert seconds(steps, nothing(matmul_flops=FLOPS)) == pytest.approx(1, rel=1e-3)
-
-    def test_a_board_without_bfloat16_multiplies_in_float16(self):
-        board = altered(ROOF, product={"name": round_board("v100").product.name})
-        steps = StepModel(model(), board)
-        for work in (nothing(matmul_flops=125e12), nothing(prompt_flops=125e12)):
-            assert seconds(steps, work) == pytest.approx(1, rel=1e-2)
-
-
-class TestKindsOfModels:
-    def test_of_experts_those_are_read_that_the_tokens_are_expected_to_touch(self):
-        steps = StepModel(public("mixtral-8x7b-v0.1"), ROOF)
-        times = [seconds(steps, decodes(steps, batch, 0)) for batch in (1, 2, 1000)]
-        expert = 3 * 4096 * 14336 * 2 * 32 / BANDWIDTH  # one of each of the 32 layers
-        touched = [2, 8 * (1 - (6 / 8) ** 2), 8]
-        assert times[1] - times[0] == pytest.approx((touched[1] - touched[0]) * expert, rel=1e-6)
-        assert steps.weight_bytes(1000) - steps.weight_bytes(1) == pytest.approx(6 * expert * BANDWIDTH, rel=1e-6)
-
-    def test_a_token_is_multiplied_with_the_experts_that_it_is_sent_to(self):
-        mixtral = public("mixtral-8x7b-v0.1")
-        steps = StepModel(mixtral, ROOF)
-        assert prompts(steps, (0, 100)).matmul_flops == pytest.approx(100 * 2 * mixtral.active_params, rel=0.03)
-
-    def test_a_cache_grows_no_more_where_the_window_is_full(self):
-        steps = StepModel(model('{"sliding_window": 1000}'), ROOF)
-        times = [seconds(steps, decodes(steps, 8, context)) for context in (500, 1000, 1001, 30_000)]
-        assert times[0] < times[1] == times[2] == times[3]
-        assert decodes(steps, 8, 5000).attention_flops == decodes(steps, 8, 1000).attention_flops
-        whole = StepModel(model(), ROOF)
-        assert prompts(steps, (0, 4000)).prompt_flops < prompts(whole, (0, 4000)).prompt_flops
-        assert prompts(steps, (0, 900)) == prompts(whole, (0, 900))
-
-
-class TestLaunch:
-    HOST = round_board().host
-
-    def launch(self, work=None, *, decodes=0, prompts=(), **kwargs):
-        steps = StepModel(model(), round_board(), **kwargs)
-        work = steps.work(prompts, sampled=0, decodes=decodes, cache_bytes=0, attention_flops=0)
-        return steps.launch_s(work)
-
-    def base(self, sequences):
-        return self.HOST.graph_launch_s + sequences * self.HOST.sequence_launch_s
-
-    @pytest.mark.parametrize("batch", [1, 100, 512])
-    def test_one_token_of_each_sequence_is_one_graph(self, batch):
-        assert self.launch(decodes=batch) == pytest.approx(self.base(batch))
-
-    def test_so_is_a_prompt_of_one_token(self):
-        assert self.launch(prompts=[(0, 1)] * 3) == pytest.approx(self.base(3))
-        assert self.launch(prompts=[(99, 1)] * 3) == pytest.approx(self.base(3))
-
-    @pytest.mark.parametrize("prompts", [[(0, 2)], [(0, 512)], [(0, 200), (0, 312)]])
-    def test_longer_prompts_are_a_graph_between_one_attention_and_the_next(self, prompts):
-        expected = self.base(len(prompts)) + LAYERS * self.HOST.piecewise_launch_s
-        assert self.launch(prompts=prompts) == pytest.approx(expected)
-
-    @pytest.mark.parametrize(("captured", "prompt"), [(512, 513), (512, 2048), (64, 65)])
-    def test_what_is_larger_than_any_graph_is_launched_layer_by_layer(self, captured, prompt):
-        expected = self.base(1) + LAYERS * self.HOST.layer_launch_s
-        assert self.launch(prompts=[(0, prompt)], captured_tokens=captured) == pytest.approx(expected)
-
-    def test_so_are_more_sequences_than_any_graph_has(self):
-        expected = self.base(65) + LAYERS * self.HOST.layer_launch_s
-        assert self.launch(decodes=65, captured_tokens=64) == pytest.approx(expected)
-
-    @pytest.mark.parametrize(
-        ("prompt", "layer_s"), [(1, None), (100, HOST.piecewise_launch_s), (2000, HOST.layer_launch_s)]
-    )
-    def test_prompts_and_decodes_have_their_attention_launched_one_after_the_other(self, prompt, layer_s):
-        more = LAYERS * (layer_s + self.HOST.mixed_launch_s) if layer_s else 0
-        assert self.launch(decodes=8, prompts=[(0, prompt)]) == pytest.approx(self.base(9) + more)
-
-    @pytest.mark.parametrize("work", [{"decodes": 1}, {"decodes": 9, "prompts": [(0, 100)]}, {"prompts": [(0, 2000)]}])
-    def test_without_graphs_everything_is(self, work):
-        sequences = work.get("decodes", 0) + len(work.get("prompts", ()))
-        expected = self.base(sequences) + LAYERS * self.HOST.eager_layer_launch_s
-        assert self.launch(**work, eager=True) == pytest.approx(expected)
-
-    def test_the_gpu_takes_as_long_however_it_was_launched(self):
-        work = prompts(StepModel(model(), ROOF), (0, 100))
-        others = ({"eager": True}, {"captured_tokens": 1})
-        assert {seconds(StepModel(model(), ROOF, **other), work) for other in others} == {
-            seconds(StepModel(model(), ROOF), work)
-        }
-
-
-# Properties.
-
-SERVED = {
-    "mistral": lambda: model(),
-    "window": lambda: model('{"sliding_window": 1000}'),
-    "experts": lambda: public("mixtral-8x7b-v0.1"),
-    "latent": lambda: public("deepseek-v2-lite"),
-}
-
-
-@cache
-def served(key, kind, gpus=1, kv_dtype=None):
-    return StepModel(SERVED[kind](), BoardModel.named(key), gpus=gpus, kv_dtype=kv_dtype)
-
-
-@st.composite
-def paces(draw):
-    """Steps of a model on a board as its file has it, one of its works, and clocks that it has."""
-    key = draw(st.sampled_from(BOARDS))
-    options = draw(st.sampled_from([(1, None), (2, None), (8, "fp8"), (16, None)]))
-    steps = served(key, draw(st.sampled_from(sorted(SERVED))), *options)
-    product = BoardModel.named(key).product
-    clocks = draw(st.sampled_from(product.supported_sm_clocks_mhz)), draw(st.sampled_from(product.memory_clocks_mhz))
-    return steps, draw(works(steps)), clocks
-
-
-@st.composite
-def works(draw, steps):
-    chunks = draw(st.lists(st.tuples(st.integers(0, 20_000), st.integers(1, 2000)), max_size=4))
-    batch, context = draw(st.integers(0 if chunks else 1, 200)), draw(st.integers(1, 20_000))
-    caches, flops = batch * steps.cache_bytes(context), batch * steps.attention_flops(context)
-    sampled = batch + draw(st.integers(0, len(chunks)))
-    return steps.work(chunks, sampled=sampled, decodes=batch, cache_bytes=caches, attention_flops=flops)
-
-
-@given(paces())
-def test_shares_are_shares(case):
-    steps, work, clocks = case
-    took, memory, compute = steps.pace(work, *clocks)
-    assert took > 0
-    assert 0 < memory < 1
-    assert 0 < compute < 1
-
-
-@given(paces(), st.sampled_from(Work._fields), st.floats(1.01, 100))
-def test_more_of_anything_takes_no_less_time(case, field, more):
-    steps, work, clocks = case
-    other = work._replace(**{field: getattr(work, field) * more})
-    assert steps.pace(other, *clocks).seconds >= steps.pace(work, *clocks).seconds
-    # What decodes attend to is read while it is computed; everything else takes its time.
-    if field in ("tokens", "decodes", "sequences", "cache_bytes") and getattr(work, field):
-        assert steps.pace(other, *clocks).seconds > steps.pace(work, *clocks).seconds
-
-
-@given(paces(), st.integers(1, 500))
-def test_a_higher_clock_is_faster(case, more):
-    steps, work, (sm_mhz, memory_mhz) = case
-    before = steps.pace(work, sm_mhz, memory_mhz).seconds
-    assert steps.pace(work, sm_mhz + more, memory_mhz).seconds < before
-    assert steps.pace(work, sm_mhz, memory_mhz + more).seconds < before
-    # But no more than by what the clock was raised.
-    assert steps.pace(work, 2 * sm_mhz, 2 * memory_mhz).seconds > before / 4 * (1 - 1e-9)
-
-
-@given(paces(), st.data())
-def test_two_steps_in_one_take_as_long_as_the_longer_and_no_longer_than_both(case, data):
-    steps, first, clocks = case
-    second = data.draw(works(steps))
-    together = Work(*map(sum, zip(first, second, strict=True)))._replace(
-        weight_bytes=steps.weight_bytes(first.tokens + second.tokens)
-    )
-    one, other, both = (steps.pace(work, *clocks).seconds for work in (first, second, together))
-    assert max(one, other) <= both <= (one + other) * (1 + 1e-9)
-
-
-@given(paces(), st.integers(1, 4000), st.integers(1, 4000))
-def test_a_prompt_in_two_chunks_takes_no_less_time(case, first, second):
-    steps, _, clocks = case
-    whole = prompts(steps, (0, first + second))
-    parts = [prompts(steps, (0, first), sampled=0), prompts(steps, (first, second))]
-    assert sum(steps.pace(part, *clocks).seconds for part in parts) >= steps.pace(whole, *clocks).seconds * (1 - 1e-9)
