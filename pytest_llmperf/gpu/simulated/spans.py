@@ -3,7 +3,8 @@
 A server works in steps of a few milliseconds, hundreds of thousands in a long run, and no sensor looks that closely. So
 steps that follow one another without a pause, at one clock, become one level with their means: the integrals stay what
 they were. No level that is more than one step goes past a moment at which a reading of power or energy begins or ends,
-so that these readings are to the digit those of the steps.
+so that these readings are to the digit those of the steps. Where steps that grow evenly come all at once, their levels
+go from one such moment to the next.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pytest_llmperf.gpu.simulated.history import History, Level
+from pytest_llmperf.simulation.power import Draw
+from pytest_llmperf.simulation.ramp import Course
 
 __all__ = ["Clocked", "Spans"]
 
@@ -83,6 +86,39 @@ class Spans:
         self._stop_ns = min(start_ns + _LONGEST_NS, self._edge(start_ns))
         self._clocked = clocked
         self._energy, self._memory, self._compute = watts * lasts, memory * lasts, compute * lasts
+
+    def follow(self, course: Course, end_ns: int, shift_ns: int, clocked: Clocked, draw: Draw) -> None:
+        """Steps that grow evenly are worked on.
+
+        Args:
+            course: How they go.
+            end_ns: When they end, in the time of the course.
+            shift_ns: From that time to the board's life.
+            clocked: At which clocks, and in which state.
+            draw: The power at these.
+        """
+        self.settle()
+        start, end = course.start_ns + shift_ns, end_ns + shift_ns
+        busy, memory, compute = 0.0, 0.0, 0.0
+        while start < end:
+            stop = min(end, self._edge(start))
+            before = busy, memory, compute
+            busy, memory, compute = course.used(stop - shift_ns)
+            lasts = stop - start
+            ran, dram, tensor = (busy - before[0]) / lasts, (memory - before[1]) / lasts, (compute - before[2]) / lasts
+            level = Level(
+                draw.watts(ran, dram, tensor),
+                clocked.sm_mhz,
+                clocked.memory_mhz,
+                clocked.memory_used,
+                busy=True,
+                dram=dram,
+                tensor=tensor,
+            )
+            self._history.change(start, level)
+            start = stop
+        self._open, self.end_ns = False, end
+        self._history.change(end, self._rest)
 
     def settle(self) -> None:
         """Let the history say all that was worked on, and that it rests after it."""
