@@ -81,13 +81,15 @@ class Course:
     memory: Line
     compute: Line
 
+    def step_at(self, at_ns: int) -> int:
+        """Which step is under way at a moment, or begins there."""
+        return bisect_right(self.ends_ns, at_ns)
+
     def used(self, at_ns: int) -> tuple[float, float, float]:
         """What has been used of each up to a moment within it, every step using what it uses evenly."""
-        steps = bisect_right(self.ends_ns, at_ns)
-        share = 0.0
-        if steps < len(self.ends_ns):
-            share = 1 - (self.ends_ns[steps] - at_ns) / self.lasts_ns[steps]
-        return self.busy.total(steps, share), self.memory.total(steps, share), self.compute.total(steps, share)
+        step = bisect_right(self.ends_ns, at_ns)
+        share = 1 - (self.ends_ns[step] - at_ns) / self.lasts_ns[step] if step < len(self.ends_ns) else 0.0
+        return self.busy.total(step, share), self.memory.total(step, share), self.compute.total(step, share)
 
     def shares(self, step: int) -> tuple[float, float, float]:
         """What a step uses of each, over its time."""

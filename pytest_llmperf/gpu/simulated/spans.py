@@ -99,24 +99,18 @@ class Spans:
         """
         self.settle()
         start, end = course.start_ns + shift_ns, end_ns + shift_ns
-        busy, memory, compute = 0.0, 0.0, 0.0
+        sm_mhz, memory_mhz, memory_used, _ = clocked
+        busy = memory = compute = 0.0
         while start < end:
-            stop = min(end, self._edge(start))
-            before = busy, memory, compute
-            busy, memory, compute = course.used(stop - shift_ns)
+            stop = self._edge(start)
+            # Within a step the power is what it is: there is nothing to be cut.
+            stop = min(end, max(stop, course.ends_ns[course.step_at(start - shift_ns)] + shift_ns))
+            ran, moved, computed = course.used(stop - shift_ns)
             lasts = stop - start
-            ran, dram, tensor = (busy - before[0]) / lasts, (memory - before[1]) / lasts, (compute - before[2]) / lasts
-            level = Level(
-                draw.watts(ran, dram, tensor),
-                clocked.sm_mhz,
-                clocked.memory_mhz,
-                clocked.memory_used,
-                busy=True,
-                dram=dram,
-                tensor=tensor,
-            )
-            self._history.change(start, level)
-            start = stop
+            dram, tensor = (moved - memory) / lasts, (computed - compute) / lasts
+            watts = draw.watts((ran - busy) / lasts, dram, tensor)
+            self._history.change(start, Level(watts, sm_mhz, memory_mhz, memory_used, True, False, dram, tensor))
+            start, busy, memory, compute = stop, ran, moved, computed
         self._open, self.end_ns = False, end
         self._history.change(end, self._rest)
 
