@@ -74,9 +74,9 @@ class Served:
         data: The owner's own.
         queued_ns: The engine took it in; 0: not yet.
         scheduled_ns: The first step with it was scheduled; 0: not yet.
-        spans: Which of :attr:`Server.token_ns` are the times of its tokens: first and last but one of each run of
-            steps without an interruption.
         ended: Whether it finished or was withdrawn.
+        lead: By how much the place of a token among these times is ahead of its place among the request's own: the
+            same from token to token, unless a step came without one for it.
     """
 
     sequence: Sequence
@@ -84,15 +84,23 @@ class Served:
     data: Any = None
     queued_ns: int = 0
     scheduled_ns: int = 0
-    spans: list[tuple[int, int]] = field(default_factory=list)
     ended: bool = False
+    lead: int = -1
+    _runs: list[tuple[int, int]] = field(default_factory=list)
 
-    def take(self, index: int, count: int) -> None:
-        """It got a token in each of so many steps from one on."""
-        if self.spans and self.spans[-1][1] == index:
-            self.spans[-1] = (self.spans[-1][0], index + count)
-        else:
-            self.spans.append((index, index + count))
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Which of :attr:`Server.token_ns` are the times of its tokens.
+
+        First and last but one of each run of steps without an interruption.
+        """
+        ends = [*(before for _, before in self._runs), self.sequence.generated]
+        return [(lead + before, lead + end) for (lead, before), end in zip(self._runs, ends[1:], strict=True)]
+
+    def resume(self, lead: int, before: int) -> None:
+        """After so many tokens, others come that have another lead."""
+        self.lead = lead
+        self._runs.append((lead, before))
 
 
 @dataclass(slots=True)
@@ -255,11 +263,18 @@ class Server:
         index = len(self.token_ns)
         self.token_ns.append(now)
         self.given = [sequence.data for sequence in step.sampled]
-        for served in self.given:
-            served.take(index, 1)
+        self._note_leads(step.sampled, 1)
         for served in finished:
             served.ended = True
         return finished
+
+    def _note_leads(self, sequences: list[Sequence], count: int) -> None:
+        """These have got the last so many tokens."""
+        given = len(self.token_ns)
+        for sequence in sequences:
+            lead = given - sequence.generated
+            if lead != sequence.data.lead:
+                sequence.data.resume(lead, sequence.generated - count)
 
     def _skip(self, horizon_ns: int) -> bool:
         """Do the coming decodes of the same sequences in one go, as far as nothing interferes.
@@ -305,8 +320,7 @@ class Server:
         done = len(self.token_ns) - index
         if done:
             self.scheduler.skip(done)
-            for sequence in running:
-                sequence.data.take(index, done)
+            self._note_leads(running, done)
         if late:
             step = self.scheduler.schedule()
             assert step is not None

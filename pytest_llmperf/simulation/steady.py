@@ -37,6 +37,8 @@ def steps_alike(running: Iterable[Sequence], under_way: int) -> int:
             return 0
         left = sequence.end - 1 - goal
         if steps is None or left < steps:
+            if left <= 0:
+                return 0
             steps = left
     return steps or 0
 
