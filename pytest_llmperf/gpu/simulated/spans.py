@@ -145,13 +145,7 @@ class Spans:
         if lasts == 0:
             return
         level = Level(
-            self._energy / lasts,
-            clocked.sm_mhz,
-            clocked.memory_mhz,
-            clocked.memory_used,
-            busy=True,
-            capped=clocked.capped,
-            dram=self._memory / lasts,
-            tensor=self._compute / lasts,
-        )
+            self._energy / lasts, clocked.sm_mhz, clocked.memory_mhz, clocked.memory_used, True, clocked.capped,
+            self._memory / lasts, self._compute / lasts,
+        )  # fmt: skip
         self._history.change(self._start_ns, level)
