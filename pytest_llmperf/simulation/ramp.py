@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 from pytest_llmperf.simulation.steps import Pace
 
-__all__ = ["Course", "Line", "Ramp", "foresee"]
+__all__ = ["Course", "Line", "Ramp", "evenly", "foresee", "tokens_ns"]
 
 _NS_PER_S = 1_000_000_000
 #: How far the middle may lie from the line between both ends, of its value: rounding does that.
@@ -47,7 +48,7 @@ class Ramp(NamedTuple):
 
     Attributes:
         pace: Of the step so many after the first, at an SM and a memory clock in MHz.
-        count: How many there are.
+        steps: How many there are.
         stretch: A factor on their time.
         launch_ns: None takes less: meanwhile the host launches the next.
         queued: Whether the first waits for the GPU. Then none must end before its successor has been launched, because
@@ -55,7 +56,7 @@ class Ramp(NamedTuple):
     """
 
     pace: Callable[[int, float, float], Pace]
-    count: int
+    steps: int
     stretch: float
     launch_ns: int
     queued: bool
@@ -115,7 +116,7 @@ def foresee(ramp: Ramp, start_ns: int, until_ns: int, sm_mhz: float, memory_mhz:
     if ramp.queued and alone_ns < ramp.launch_ns:
         return None
     shortest_ns = max(alone_ns, ramp.launch_ns, 1)
-    count = min(ramp.count, max(0, until_ns - start_ns) // shortest_ns + 2)
+    count = min(ramp.steps, max(0, until_ns - start_ns) // shortest_ns + 2)
     last = count - 1
     lines = _lines(first, _used(ramp.pace(last, sm_mhz, memory_mhz)), last)
     if last > 1 and not _straight(lines, _used(ramp.pace(last // 2, sm_mhz, memory_mhz)), last // 2):
@@ -132,6 +133,37 @@ def foresee(ramp: Ramp, start_ns: int, until_ns: int, sm_mhz: float, memory_mhz:
     # A kernel never runs for longer than its step takes.
     running = min(1.0, ramp.stretch)
     return Course(start_ns, lasts, ends, Line(busy.first * running, busy.growth * running), memory, compute)
+
+
+def tokens_ns(thread_ns: int, launch_ns: int, ends_ns: list[int]) -> list[int]:
+    """When tokens come out of steps that end at these times, each after the launch of another."""
+    outs: list[int] = []
+    for place, end_ns in enumerate(ends_ns):
+        thread_ns += launch_ns
+        if thread_ns <= end_ns:  # from here on too: no step takes less than a launch
+            return outs + ends_ns[place:]
+        outs.append(thread_ns)
+    return outs
+
+
+def evenly(loads: Callable[[int], tuple[int, int]], count: int) -> tuple[int, Callable[[int], tuple[int, int]]]:
+    """For how many steps the loads grow in a straight line, and the load of the one so many after the first.
+
+    Each load is a sum of functions of the context that bend downwards only, where a sliding window is full. Where the
+    middle lies on the line between both ends, so does everything.
+    """
+    while count > 2:
+        count -= 1 - count % 2
+        first, middle, last = loads(1), loads((1 + count) // 2), loads(count)
+        if all(a + c == 2 * b for a, b, c in zip(first, middle, last, strict=True)):
+            growth = (last[0] - first[0]) // (count - 1), (last[1] - first[1]) // (count - 1)
+            return count, partial(_grown, first, growth)
+        count //= 2
+    return count, lambda ahead: loads(ahead + 1)
+
+
+def _grown(first: tuple[int, int], growth: tuple[int, int], ahead: int) -> tuple[int, int]:
+    return first[0] + ahead * growth[0], first[1] + ahead * growth[1]
 
 
 def _used(pace: Pace) -> tuple[float, float, float]:

@@ -22,14 +22,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Protocol
 
 from pytest_llmperf.errors import EngineError
-from pytest_llmperf.simulation.ramp import Course, Ramp
+from pytest_llmperf.simulation.ramp import Course, Ramp, evenly, tokens_ns
 from pytest_llmperf.simulation.scheduler import Scheduler, Sequence, Step
+from pytest_llmperf.simulation.served import Served
 from pytest_llmperf.simulation.steps import Pace, StepModel, Work
 
 __all__ = ["NEVER", "Run", "Served", "Server"]
@@ -62,45 +63,6 @@ class Outlook(Protocol):
     def follow(self, course: Course, count: int) -> None:
         """Let it do the first so many of them."""
         ...
-
-
-@dataclass(eq=False, slots=True)
-class Served:
-    """A request and what became of it; times in ns.
-
-    Attributes:
-        sequence: What the scheduler is given.
-        factor: On every time that passes for it.
-        data: The owner's own.
-        queued_ns: The engine took it in; 0: not yet.
-        scheduled_ns: The first step with it was scheduled; 0: not yet.
-        ended: Whether it finished or was withdrawn.
-        lead: By how much the place of a token among these times is ahead of its place among the request's own: the
-            same from token to token, unless a step came without one for it.
-    """
-
-    sequence: Sequence
-    factor: float = 1.0
-    data: Any = None
-    queued_ns: int = 0
-    scheduled_ns: int = 0
-    ended: bool = False
-    lead: int = -1
-    _runs: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """Which of :attr:`Server.token_ns` are the times of its tokens.
-
-        First and last but one of each run of steps without an interruption.
-        """
-        ends = [*(before for _, before in self._runs), self.sequence.generated]
-        return [(lead + before, lead + end) for (lead, before), end in zip(self._runs, ends[1:], strict=True)]
-
-    def resume(self, lead: int, before: int) -> None:
-        """After so many tokens, others come that have another lead."""
-        self.lead = lead
-        self._runs.append((lead, before))
 
 
 @dataclass(slots=True)
@@ -260,7 +222,6 @@ class Server:
         step = self._under_way.popleft().step
         self._blocked = False
         finished = [sequence.data for sequence in self.scheduler.complete(step)]
-        index = len(self.token_ns)
         self.token_ns.append(now)
         self.given = [sequence.data for sequence in step.sampled]
         self._note_leads(step.sampled, 1)
@@ -291,7 +252,7 @@ class Server:
         if count < 2:
             return False
         running = self.scheduler.running
-        count, load = _linear(self._loads, count)
+        count, load = evenly(self._loads, count)
         arrival_ns = self._arrivals[0][0] if self._arrivals else NEVER
         withdrawal_ns = self._withdrawals[0][0] if self._withdrawals else NEVER
         limit_ns = min(horizon_ns, withdrawal_ns - 1)
@@ -357,7 +318,7 @@ class Server:
         course = self._outlook.foresee(start_ns, ramp, min(arrival_ns, limit_ns))
         if course is None:
             return 0
-        outs = _outs(self._thread_ns, launch_ns, (ends + course.ends_ns)[: len(course.ends_ns)])
+        outs = tokens_ns(self._thread_ns, launch_ns, (ends + course.ends_ns)[: len(course.ends_ns)])
         # A step is launched when the one before has given out tokens.
         done = min(len(outs), bisect_left(outs, arrival_ns) + 1, bisect_right(outs, limit_ns))
         if done:
@@ -371,32 +332,3 @@ class Server:
         """KV bytes and attention FLOPs of the step so many steps ahead, all running sequences together."""
         contexts = [sequence.computed + ahead for sequence in self.scheduler.running]
         return sum(map(self._steps.cache_bytes, contexts)), sum(map(self._steps.attention_flops, contexts))
-
-
-def _outs(thread_ns: int, launch_ns: int, ends_ns: list[int]) -> list[int]:
-    """When tokens come out of steps that end at these times, each after the launch of another."""
-    outs: list[int] = []
-    for place, end_ns in enumerate(ends_ns):
-        thread_ns += launch_ns
-        if thread_ns <= end_ns:  # from here on too: no step takes less than a launch
-            return outs + ends_ns[place:]
-        outs.append(thread_ns)
-    return outs
-
-
-def _linear(
-    loads: Callable[[int], tuple[int, int]], count: int
-) -> tuple[int, Callable[[int], tuple[int, int]]]:
-    """For how many of the next steps the loads grow in a straight line, and the load of the one so many after the first.
-
-    Each load is a sum of functions of the context that bend downwards only, where a sliding window is full. Where the
-    middle lies on the line between both ends, so does everything.
-    """
-    while count > 2:
-        count -= 1 - count % 2
-        first, middle, last = loads(1), loads((1 + count) // 2), loads(count)
-        if all(a + c == 2 * b for a, b, c in zip(first, middle, last, strict=True)):
-            growth = [(c - a) // (count - 1) for a, c in zip(first, last, strict=True)]
-            return count, lambda ahead: (first[0] + ahead * growth[0], first[1] + ahead * growth[1])
-        count //= 2
-    return count, lambda ahead: loads(ahead + 1)

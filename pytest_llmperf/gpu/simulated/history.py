@@ -1,8 +1,8 @@
 """What a simulated board did, as levels that hold from one change to the next.
 
 Energy is the integral of the power, and every sensor shows a mean or an integral over some span. So the integrals up to
-each change are kept, from the first time that one is asked for: a change costs next to nothing, a look at any moment one
-bisection.
+each change are kept, from the first time on that one is asked for: a change costs next to nothing, a look at any moment
+one bisection.
 """
 
 from __future__ import annotations
