@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
     def total(self, steps: int, share: float = 0.0) -> float:
         """Of the first so many steps, and of a share of the one after them."""
-        return steps * self.first + self.growth * (steps * (steps - 1) // 2) + share * self.at(steps)
+        return (steps + share) * self.first + (steps * (steps - 1) / 2 + share * steps) * self.growth
 
 
 class Ramp(NamedTuple):

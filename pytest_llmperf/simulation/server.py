@@ -40,7 +40,7 @@ NEVER = 1 << 62
 
 _NS_PER_S = 1_000_000_000
 #: With fewer steps it takes as long to tell how they go as to do them.
-_WORTH_IT = 4
+_WORTH_IT = 6
 
 
 class Run(Protocol):
