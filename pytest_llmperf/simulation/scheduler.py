@@ -156,16 +156,17 @@ class Scheduler:
         filing = asynchronous and self.blocks.prefix_caching
         finished: list[Sequence] = []
         aborted = False
+        gone = State.GONE
         for sequence in step.sampled:
-            if sequence.state is State.GONE:
+            if sequence.state is gone:
                 aborted = True
                 continue
-            sequence.generated += 1
+            sequence.generated = generated = sequence.generated + 1
             if not asynchronous:
                 sequence.goal += 1
             elif filing and sequence.computed >= sequence.table.due:
                 self.blocks.file(sequence.table, sequence.computed - sequence.under_way)
-            if sequence.generated == sequence.output_len:
+            if generated == sequence.output_len:
                 finished.append(sequence)
         if aborted:
             step.sampled = [sequence for sequence in step.sampled if sequence.state is not State.GONE]
@@ -183,8 +184,11 @@ class Scheduler:
         running = self.running
         if not running or len(running) > self.token_budget or (self._steps_under_way and not self.async_scheduling):
             return 0
+        # The cheaper look first: without preempted ones it is one at the first in the queue.
+        if not self.blocks.prefix_caching and self._queue_may_move():
+            return 0
         steps = steps_alike(running, self._steps_under_way)
-        if steps <= 0 or self._queue_may_move():
+        if steps <= 0 or (self.blocks.prefix_caching and self._queue_may_move()):
             return 0
         return steps_with_room(running, self.blocks, steps)
 
@@ -206,22 +210,23 @@ class Scheduler:
         asynchronous = self.async_scheduling
         decodes, sampled = step.decodes, step.sampled
         budget = self.token_budget
-        index = 0
-        while budget and index < len(running):
-            sequence = running[index]
-            index += 1
+        # What preemption takes out of the list is behind the place that has been reached.
+        for sequence in running:
             goal = sequence.goal
             before = sequence.computed
             tokens = goal - before
             if not tokens or goal == sequence.end:
                 continue
             if tokens > budget:
+                if not budget:
+                    break
                 tokens = budget
             after = before + tokens
-            if after > sequence.table.room and not self._make_room(sequence, after, step.preempted):
+            table = sequence.table
+            if after > table.room and not self._make_room(sequence, after, step.preempted):
                 break
-            if filing and after >= sequence.table.due:
-                blocks.file(sequence.table, min(after, sequence.known))
+            if filing and after >= table.due:
+                blocks.file(table, min(after, sequence.known))
             if before >= sequence.prefilled_at:
                 decodes.append(sequence)
             else:

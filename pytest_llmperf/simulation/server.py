@@ -13,20 +13,24 @@ has done it and its successor has been launched, and a request that arrives whil
 next but one.
 
 Where the same sequences decode for a while and nothing interferes, many steps are done in one go: each costs the same
-however many sequences there are. That changes no time.
+however many sequences there are, and next to nothing where the GPU can tell at once how all of them go. That changes no
+time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Protocol
 
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.simulation.ramp import Course, Ramp, evenly, tokens_ns
 from pytest_llmperf.simulation.scheduler import Scheduler, Sequence, Step
+from pytest_llmperf.simulation.served import Served
 from pytest_llmperf.simulation.steps import Pace, StepModel, Work
 
 __all__ = ["NEVER", "Run", "Served", "Server"]
@@ -35,6 +39,8 @@ __all__ = ["NEVER", "Run", "Served", "Server"]
 NEVER = 1 << 62
 
 _NS_PER_S = 1_000_000_000
+#: With fewer steps it takes as long to tell how they go as to do them.
+_WORTH_IT = 6
 
 
 class Run(Protocol):
@@ -47,35 +53,16 @@ class Run(Protocol):
         ...
 
 
-@dataclass(eq=False, slots=True)
-class Served:
-    """A request and what became of it; times in ns.
+class Outlook(Protocol):
+    """Tells how many steps of a GPU will go, and lets it do them."""
 
-    Attributes:
-        sequence: What the scheduler is given.
-        factor: On every time that passes for it.
-        data: The owner's own.
-        queued_ns: The engine took it in; 0: not yet.
-        scheduled_ns: The first step with it was scheduled; 0: not yet.
-        spans: Which of :attr:`Server.token_ns` are the times of its tokens: first and last but one of each run of
-            steps without an interruption.
-        ended: Whether it finished or was withdrawn.
-    """
+    def foresee(self, start_ns: int, ramp: Ramp, until_ns: int) -> Course | None:
+        """How steps go of which the first begins at ``start_ns``, up to those that begin by ``until_ns``, if it can."""
+        ...
 
-    sequence: Sequence
-    factor: float = 1.0
-    data: Any = None
-    queued_ns: int = 0
-    scheduled_ns: int = 0
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    ended: bool = False
-
-    def take(self, index: int, count: int) -> None:
-        """It got a token in each of so many steps from one on."""
-        if self.spans and self.spans[-1][1] == index:
-            self.spans[-1] = (self.spans[-1][0], index + count)
-        else:
-            self.spans.append((index, index + count))
+    def follow(self, course: Course, count: int) -> None:
+        """Let it do the first so many of them."""
+        ...
 
 
 @dataclass(slots=True)
@@ -92,6 +79,7 @@ class Server:
         steps: How long steps take.
         run: Lets the GPU do them.
         skipping: Whether many steps may be done in one go.
+        outlook: Tells how the GPU does them, where it can.
 
     Attributes:
         token_ns: When the tokens of each step came out, in ns, ascending.
@@ -99,7 +87,15 @@ class Server:
         given: Those that got the tokens that came out with the last :meth:`advance`, where it gave out one step's.
     """
 
-    def __init__(self, scheduler: Scheduler, steps: StepModel, run: Run, *, skipping: bool = True) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        steps: StepModel,
+        run: Run,
+        *,
+        skipping: bool = True,
+        outlook: Outlook | None = None,
+    ) -> None:
         self.scheduler = scheduler
         self.token_ns: list[int] = []
         self.given: list[Served] = []
@@ -107,6 +103,7 @@ class Server:
         self._steps = steps
         self._run = run
         self._skipping = skipping
+        self._outlook = outlook
         self._depth = 2 if scheduler.async_scheduling else 1
         self._under_way: deque[_UnderWay] = deque()
         self._arrivals: list[tuple[int, int, Served]] = []
@@ -226,14 +223,20 @@ class Server:
         step = self._under_way.popleft().step
         self._blocked = False
         finished = [sequence.data for sequence in self.scheduler.complete(step)]
-        index = len(self.token_ns)
         self.token_ns.append(now)
         self.given = [sequence.data for sequence in step.sampled]
-        for served in self.given:
-            served.take(index, 1)
+        self._note_leads(step.sampled, 1)
         for served in finished:
             served.ended = True
         return finished
+
+    def _note_leads(self, sequences: list[Sequence], count: int) -> None:
+        """These have got the last so many tokens."""
+        given = len(self.token_ns)
+        for sequence in sequences:
+            lead = given - sequence.generated
+            if lead != sequence.data.lead:
+                sequence.data.resume(lead, sequence.generated - count)
 
     def _skip(self, horizon_ns: int) -> bool:
         """Do the coming decodes of the same sequences in one go, as far as nothing interferes.
@@ -250,21 +253,24 @@ class Server:
         if count < 2:
             return False
         running = self.scheduler.running
-        count, loads = _linear(self._loads, count)
+        count, load = evenly(self._loads, count)
         arrival_ns = self._arrivals[0][0] if self._arrivals else NEVER
         withdrawal_ns = self._withdrawals[0][0] if self._withdrawals else NEVER
         limit_ns = min(horizon_ns, withdrawal_ns - 1)
         factor, number, work_of = running[0].data.factor, len(running), self._steps.work
+
+        def work(ahead: int) -> Work:
+            cache_bytes, flops = load(ahead)
+            return work_of((), sampled=number, decodes=number, cache_bytes=cache_bytes, attention_flops=flops)
+
         index = len(self.token_ns)
         give_out = self.token_ns.append
         ends = [under_way.end_ns for under_way in self._under_way]
         late = False
-        for cache_bytes, flops in loads:
+        for ahead in range(self._foreseen(work, count, factor, arrival_ns, limit_ns, ends), count):
             if self._thread_ns >= arrival_ns:
                 break
-            self._launch(
-                work_of((), sampled=number, decodes=number, cache_bytes=cache_bytes, attention_flops=flops), factor
-            )
+            self._launch(work(ahead), factor)
             ends.append(self._gpu_ns)
             out_ns = max(self._thread_ns, ends[0])
             if out_ns > limit_ns:
@@ -276,8 +282,7 @@ class Server:
         done = len(self.token_ns) - index
         if done:
             self.scheduler.skip(done)
-            for sequence in running:
-                sequence.data.take(index, done)
+            self._note_leads(running, done)
         if late:
             step = self.scheduler.schedule()
             assert step is not None
@@ -287,23 +292,44 @@ class Server:
             under_way.end_ns = end_ns
         return True
 
+    def _foreseen(
+        self, work: Callable[[int], Work], count: int, factor: float, arrival_ns: int, limit_ns: int, ends: list[int]
+    ) -> int:
+        """Do those of the coming decodes that the GPU can tell of at once.
+
+        Args:
+            work: Of the step so many after the first.
+            count: How many there are.
+            factor: On every time.
+            arrival_ns: When a step is no longer launched.
+            limit_ns: After it no tokens come out.
+            ends: When the steps under way end, which is brought up to date.
+
+        Returns:
+            How many steps have been launched and have given out tokens, their own or their predecessors'.
+        """
+        if self._outlook is None or count < _WORTH_IT:
+            return 0
+        launch_ns = round(self._steps.launch_s(work(0)) * factor * _NS_PER_S)
+        start_ns, pace = max(self._thread_ns, self._gpu_ns), self._steps.pace
+        ramp = Ramp(
+            lambda ahead, sm_mhz, memory_mhz: pace(work(ahead), sm_mhz, memory_mhz),
+            count, factor, launch_ns, queued=start_ns > self._thread_ns,
+        )  # fmt: skip
+        course = self._outlook.foresee(start_ns, ramp, min(arrival_ns, limit_ns))
+        if course is None:
+            return 0
+        outs = tokens_ns(self._thread_ns, launch_ns, (ends + course.ends_ns)[: len(course.ends_ns)])
+        # A step is launched when the one before has given out tokens.
+        done = min(len(outs), bisect_left(outs, arrival_ns) + 1, bisect_right(outs, limit_ns))
+        if done:
+            self._outlook.follow(course, done)
+            ends[:] = (ends + course.ends_ns)[done : done + len(ends)]
+            self._thread_ns, self._gpu_ns = outs[done - 1], course.ends_ns[done - 1]
+            self.token_ns += outs[:done]
+        return done
+
     def _loads(self, ahead: int) -> tuple[int, int]:
         """KV bytes and attention FLOPs of the step so many steps ahead, all running sequences together."""
         contexts = [sequence.computed + ahead for sequence in self.scheduler.running]
         return sum(map(self._steps.cache_bytes, contexts)), sum(map(self._steps.attention_flops, contexts))
-
-
-def _linear(loads: Callable[[int], tuple[int, int]], count: int) -> tuple[int, Iterator[tuple[int, int]]]:
-    """The loads of the next steps, for as many of them as they grow in a straight line.
-
-    Each load is a sum of functions of the context that bend downwards only, where a sliding window is full. Where the
-    middle lies on the line between both ends, so does everything.
-    """
-    while count > 2:
-        count -= 1 - count % 2
-        first, middle, last = loads(1), loads((1 + count) // 2), loads(count)
-        if all(a + c == 2 * b for a, b, c in zip(first, middle, last, strict=True)):
-            growth = [(c - a) // (count - 1) for a, c in zip(first, last, strict=True)]
-            return count, ((first[0] + ahead * growth[0], first[1] + ahead * growth[1]) for ahead in range(count))
-        count //= 2
-    return count, iter([loads(ahead + 1) for ahead in range(count)])

@@ -37,6 +37,8 @@ def steps_alike(running: Iterable[Sequence], under_way: int) -> int:
             return 0
         left = sequence.end - 1 - goal
         if steps is None or left < steps:
+            if left <= 0:
+                return 0
             steps = left
     return steps or 0
 
@@ -54,16 +56,18 @@ def steps_with_room(running: list[Sequence], blocks: BlockPool, steps: int) -> i
 
 def advance(running: list[Sequence], blocks: BlockPool, steps: int) -> None:
     """Give each of these sequences a token for each of so many steps, and the blocks that it needs for them."""
-    if blocks.prefix_caching:
+    filing = blocks.prefix_caching
+    if filing:
         _extend_in_turn(running, blocks, steps)
     for sequence in running:
-        sequence.computed += steps
+        sequence.computed = computed = sequence.computed + steps
         sequence.generated += steps
         sequence.goal += steps
         table = sequence.table
-        if sequence.computed > table.room:
-            blocks.extend(table, sequence.computed)
-        blocks.file(table, sequence.computed - sequence.under_way)
+        if computed > table.room:
+            blocks.extend(table, computed)
+        if filing:
+            blocks.file(table, computed - sequence.under_way)
 
 
 def _extend_in_turn(running: list[Sequence], blocks: BlockPool, steps: int) -> None:

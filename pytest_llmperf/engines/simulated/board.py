@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.simulation.board import BoardModel
+from pytest_llmperf.simulation.ramp import Course, Ramp, foresee
 from pytest_llmperf.simulation.steps import Pace
 
 __all__ = ["NoBoard", "SimulatedBoard"]
@@ -53,6 +54,23 @@ class SimulatedBoard(Protocol):
         """
         ...
 
+    def foresee(self, start_ns: int, ramp: Ramp, until_ns: int) -> Course | None:
+        """How steps that grow evenly will go.
+
+        Args:
+            start_ns: When the first begins, in the engine's time.
+            ramp: The steps.
+            until_ns: Steps that begin later need not be foreseen.
+
+        Returns:
+            Their course, as :meth:`run` would do them one by one; ``None``: it has to.
+        """
+        ...
+
+    def follow(self, course: Course, count: int) -> None:
+        """The engine does the first so many steps of a course that was foreseen, with nothing done in between."""
+        ...
+
     def abandon(self) -> None:
         """What was foretold for after now does not happen."""
         ...
@@ -91,6 +109,13 @@ class NoBoard:
     ) -> int:
         """When a step ends that nothing slows down."""
         return max(start_ns + round(pace(*self._clocks).seconds * stretch * NS_PER_S), until_ns)
+
+    def foresee(self, start_ns: int, ramp: Ramp, until_ns: int) -> Course | None:
+        """How steps go that nothing slows down."""
+        return foresee(ramp, start_ns, until_ns, *self._clocks)
+
+    def follow(self, course: Course, count: int) -> None:
+        """Nothing."""
 
     def abandon(self) -> None:
         """Nothing."""

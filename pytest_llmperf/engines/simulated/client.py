@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from heapq import heappop, heappush
 
 from pytest_llmperf.clock import NS_PER_S
@@ -54,6 +55,12 @@ def stamps_of(served: Served, token_ns: list[int]) -> EngineStamps:
     )
 
 
+@cache
+def _ones(count: int) -> tuple[int, ...]:
+    """A token in each of so many chunks; requests of one length share it."""
+    return (1,) * count
+
+
 @dataclass(eq=False, slots=True)
 class _Record:
     """A request of an offer: its trace while it is being written."""
@@ -102,11 +109,14 @@ class Load:
         """
         self._begin()
         server = self._server
+        deadlines = self._deadlines
         while (when := server.next_ns()) is not None:
-            self._give_up(when + (self._longest_delivery_ns if server.blocked else 0))
+            before_ns = when + self._longest_delivery_ns if server.blocked else when
+            if deadlines and deadlines[0][0] < before_ns:
+                self._give_up(before_ns)
             for served in server.advance(self._horizon()):
                 record = served.data
-                self._end(record, server.token_ns[served.spans[-1][1] - 1] + record.delivery_ns)
+                self._end(record, self._heard_ns(record))
         return self._traces(), max([self._now_ns, *(record.ended_ns for record in self._records)])
 
     def served(self) -> list[Served]:
@@ -167,7 +177,7 @@ class Load:
             record = self._records[number]
             if record.done:
                 continue
-            deadline_ns = max([record.sent_ns, *self._received(record)[-1:]]) + timeout_ns
+            deadline_ns = self._heard_ns(record) + timeout_ns
             if deadline_ns >= before_ns:
                 heappush(self._deadlines, (deadline_ns, number))
                 continue
@@ -175,6 +185,11 @@ class Load:
             assert record.served is not None
             self._server.withdraw(record.served, deadline_ns)
             self._end(record, deadline_ns)
+
+    def _heard_ns(self, record: _Record) -> int:
+        """When its last token came; when it was sent, if none has."""
+        spans = record.served.spans if record.served is not None else []
+        return self._server.token_ns[spans[-1][1] - 1] + record.delivery_ns if spans else record.sent_ns
 
     def _received(self, record: _Record) -> list[int]:
         """When its tokens came."""
@@ -195,7 +210,7 @@ class Load:
             asked_input=len(record.request.prompt),
             asked_output=record.request.output_len,
             received_ns=tuple(received),
-            tokens=(1,) * len(received),
+            tokens=_ones(len(received)),
             input_tokens=len(record.request.prompt),
             output_tokens=len(received),
             token_source="server" if complete else "counted",

@@ -90,7 +90,10 @@ class SimulatedEngine(StreamingEngine):
 
     def _start_afresh(self) -> None:
         """With an empty cache and nothing under way."""
-        self._server = Server(self._deployment.scheduler(), self._steps, self._board.run, skipping=self._skipping)
+        skipping, board = self._skipping, self._board
+        self._server = Server(
+            self._deployment.scheduler(), self._steps, board.run, skipping=skipping, outlook=board if skipping else None
+        )
         self._submissions = Submissions(self._deployment.board.host)
         self._preempted = 0
         self._unread: dict[Served, asyncio.Queue[Chunk | BaseException]] = {}

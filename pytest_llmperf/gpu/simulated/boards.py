@@ -8,6 +8,7 @@ from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.errors import EngineError
 from pytest_llmperf.gpu.clocks.control import BoardId, Clock, DeviceControl
 from pytest_llmperf.gpu.simulated.device import SimulatedDevice
+from pytest_llmperf.simulation.ramp import Course, Ramp
 from pytest_llmperf.simulation.steps import Pace
 
 __all__ = ["BoardGroup", "SimulatedBoards"]
@@ -129,6 +130,7 @@ class BoardGroup:
         self._working = boards.devices[:count]
         if count == 1:  # a trace has hundreds of thousands of steps
             self.run = self._working[0].run  # type: ignore[method-assign]
+            self.foresee = self._working[0].foresee  # type: ignore[method-assign]
 
     def attach(self, now: Callable[[], int], *, power_scale: float) -> None:
         """The engine opens.
@@ -160,6 +162,16 @@ class BoardGroup:
     ) -> int:
         """A step on every board; when the last one has ended it. See :meth:`SimulatedDevice.run`."""
         return max(device.run(start_ns, pace, stretch=stretch, until_ns=until_ns) for device in self._working)
+
+    def foresee(self, start_ns: int, ramp: Ramp, until_ns: int) -> Course | None:
+        """How steps go on every board, where they go alike on all. See :meth:`SimulatedDevice.foresee`."""
+        courses = [device.foresee(start_ns, ramp, until_ns) for device in self._working]
+        return courses[0] if all(course == courses[0] for course in courses) else None
+
+    def follow(self, course: Course, count: int) -> None:
+        """Do the first so many steps of a course on every board."""
+        for device in self._working:
+            device.follow(course, count)
 
     def abandon(self) -> None:
         """What was foretold for after now does not happen."""

@@ -17,6 +17,7 @@ from pytest_llmperf.gpu.simulated.spans import Clocked, Spans
 from pytest_llmperf.gpu.simulated.timeline import Timeline
 from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.power import Draw, draw, highest_clock
+from pytest_llmperf.simulation.ramp import Course, Ramp, foresee
 from pytest_llmperf.simulation.steps import Pace
 
 __all__ = ["RESTED_NS", "SimulatedDevice"]
@@ -125,6 +126,35 @@ class SimulatedDevice(SimulatedSensors):
         spans.work(start, start + lasts, self._clocked, watts, memory, compute)
         governor.mean_w, governor.capped = mean_w, False
         return start_ns + lasts
+
+    def foresee(self, start_ns: int, ramp: Ramp, until_ns: int) -> Course | None:
+        """How steps that grow evenly will go, if they go evenly.
+
+        Args:
+            start_ns: When the first begins, in the engine's time.
+            ramp: The steps.
+            until_ns: Steps that begin later need not be foreseen.
+
+        Returns:
+            Their course; ``None``: they have to be done one by one, because the power limit could be reached, or for a
+            reason of :func:`~pytest_llmperf.simulation.ramp.foresee`.
+        """
+        course = foresee(ramp, start_ns, until_ns, self._clocked.sm_mhz, self._clocked.memory_mhz)
+        # Between the ends the power lies between that at the ends, and the mean of what keeps below the limit does too.
+        limit = self._governor.limit_w
+        if course is None or self._governor.mean_w > limit:
+            return None
+        drawn = (self._draw.watts(*course.shares(step)) for step in (0, len(course.lasts_ns) - 1))
+        return course if max(drawn) <= limit else None
+
+    def follow(self, course: Course, count: int) -> None:
+        """Do the first so many steps of a course that was foreseen, with nothing done in between."""
+        shift = self.timeline.inside(0)
+        governor = self._governor
+        if (pause := course.start_ns + shift - self._spans.end_ns) > 0:
+            governor.rest(self._rest.watts, pause / NS_PER_S)
+        self._spans.follow(course, course.ends_ns[count - 1], shift, self._clocked, self._draw)
+        governor.follow(course, count, self._draw)
 
     def abandon(self) -> None:
         """What was foretold for after now does not happen."""

@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from math import exp, log
 
+from pytest_llmperf.clock import NS_PER_S
+from pytest_llmperf.simulation.power import Draw
+from pytest_llmperf.simulation.ramp import Course
+
 __all__ = ["Governor"]
 
 #: After so many time constants of rest nothing of what was before is left in the mean.
@@ -52,6 +56,28 @@ class Governor:
         self.capped = False
         forgotten = seconds > _FORGOTTEN * self._constant_s
         self.mean_w = watts if forgotten else self.after(watts, seconds)
+
+    def follow(self, course: Course, count: int, draw: Draw) -> None:
+        """The board has done so many steps of a course that keeps below the limit.
+
+        Args:
+            course: How they went.
+            count: How many of them.
+            draw: The power at the clocks at which they did.
+        """
+        self.capped = False
+        lasts, constant_ns = course.lasts_ns, self._constant_s * NS_PER_S
+        first = max(0, count - 1 - int(_FORGOTTEN * constant_ns / lasts[0]))
+        # Of all steps in nanoseconds times watts, but for what is drawn at rest.
+        busy, memory, compute = course.busy, course.memory, course.compute
+        joules = draw.busy * busy.at(first) + draw.memory * memory.at(first) + draw.compute * compute.at(first)
+        growth = draw.busy * busy.growth + draw.memory * memory.growth + draw.compute * compute.growth
+        mean_w, still, rate = self.mean_w - draw.still, draw.still, -1 / constant_ns
+        for lasted in lasts[first:count]:
+            watts = joules / lasted
+            mean_w = watts + (mean_w - watts) * exp(lasted * rate)
+            joules += growth
+        self.mean_w = mean_w + still
 
     def free_s(self, watts: float) -> float:
         """How long the board can draw so much, more than the limit, until the mean has reached the limit, in s."""

@@ -1,7 +1,8 @@
 """What a simulated board did, as levels that hold from one change to the next.
 
-Energy is the integral of the power, and every sensor shows a mean or an integral over some span. So with each change
-the integrals up to it are kept: a change costs the same however many there were, a look at any moment one bisection.
+Energy is the integral of the power, and every sensor shows a mean or an integral over some span. So the integrals up to
+each change are kept, from the first time on that one is asked for: a change costs next to nothing, a look at any moment
+one bisection.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from pytest_llmperf.clock import NS_PER_S
@@ -54,6 +56,7 @@ class History:
     def __init__(self, at_ns: int, level: Level) -> None:
         self._at = [at_ns]
         self._levels = [level]
+        #: Up to each change, as far as it was summed up.
         self._sums = {name: array("d", [0.0]) for name in _INTEGRATED}
 
     def __len__(self) -> int:
@@ -73,15 +76,11 @@ class History:
         end = self._at[-1]
         if at_ns < end:
             raise ValueError(f"a change at {at_ns} ns comes before the last one at {end} ns")
-        last = self._levels[-1]
         if at_ns == end:
             self._levels[-1] = level
             return
         self._at.append(at_ns)
         self._levels.append(level)
-        lasted = at_ns - end
-        for name, sums in self._sums.items():
-            sums.append(sums[-1] + float(getattr(last, name) * lasted / NS_PER_S))
 
     def cut(self, at_ns: int) -> None:
         """Forget what was foretold for after ``at_ns``; the level that holds there goes on."""
@@ -93,9 +92,9 @@ class History:
     def forget(self, before_ns: int) -> None:
         """Forget what ended before; the integrals go on."""
         gone = max(0, bisect_right(self._at, before_ns) - 1)
+        for name in _INTEGRATED:
+            del self._summed(name)[:gone]
         del self._at[:gone], self._levels[:gone]
-        for total in self._sums.values():
-            del total[:gone]
 
     def restart(self, at_ns: int) -> None:
         """Forget what was before, and count every integral from 0 there: what follows owes no bit to what was.
@@ -105,11 +104,7 @@ class History:
         """
         self.forget(at_ns)
         self._at[0] = max(at_ns, self._at[0])
-        for name, sums in self._sums.items():
-            sums[0] = 0.0
-            for place in range(1, len(self)):
-                lasted = self._at[place] - self._at[place - 1]
-                sums[place] = sums[place - 1] + float(getattr(self._levels[place - 1], name) * lasted / NS_PER_S)
+        self._sums = {name: array("d", [0.0]) for name in _INTEGRATED}
 
     def level(self, at_ns: int) -> Level:
         """What holds at a moment."""
@@ -119,7 +114,7 @@ class History:
         """The integral of an attribute up to a moment, per second: watts come out as joules."""
         place = self._place(at_ns)
         rate = getattr(self._levels[place], name)
-        return self._sums[name][place] + float(rate * (at_ns - self._at[place]) / NS_PER_S)
+        return self._summed(name)[place] + float(rate * (at_ns - self._at[place]) / NS_PER_S)
 
     def mean(self, name: str, start_ns: int, end_ns: int) -> float:
         """The mean of an attribute over a span; of no span, what holds there."""
@@ -140,6 +135,15 @@ class History:
                 return
             ends = self._at[place + 1] if place + 1 < len(self._at) else end_ns
             yield self._levels[place], min(ends, end_ns) - begins
+
+    def _summed(self, name: str) -> array[float]:
+        """The integral of an attribute up to each change."""
+        sums, at, rate = self._sums[name], self._at, attrgetter(name)
+        total = sums[-1]
+        for place in range(len(sums), len(at)):
+            total += float(rate(self._levels[place - 1]) * (at[place] - at[place - 1]) / NS_PER_S)
+            sums.append(total)
+        return sums
 
     def _place(self, at_ns: int) -> int:
         return max(0, bisect_right(self._at, at_ns) - 1)

@@ -54,6 +54,11 @@ class SimulatedSensors:
         self.history = history
         self._board = board
         self._moment = moment
+        power_ns = product.power_period_ns
+        begins = (_phase(power_ns) - product.power_window_ns, power_ns)
+        counter_ns = product.counter_period_ns
+        #: Phase and period of the moments at which a reading of energy or power looks, each once.
+        self._edges = sorted({(_phase(counter_ns), counter_ns), (_phase(power_ns), power_ns), begins})
 
     @property
     def board(self) -> Board:
@@ -170,14 +175,7 @@ class SimulatedSensors:
 
     def next_edge(self, at_ns: int) -> int:
         """The first moment after one, in ns of the board's life, at which a reading of energy or power looks."""
-        counter, power, window = (
-            self.product.counter_period_ns,
-            self.product.power_period_ns,
-            self.product.power_window_ns,
-        )
-        return min(
-            _tick(at_ns, counter) + counter, _tick(at_ns, power) + power, _tick(at_ns + window, power) + power - window
-        )
+        return min([at_ns - (at_ns - phase) % period + period for phase, period in self._edges])
 
 
 class SimulatedActivityMeter:
@@ -205,5 +203,9 @@ class SimulatedActivityMeter:
 
 def _tick(at_ns: int, period_ns: int) -> int:
     """The last tick of a sensor."""
-    phase = round(_PHASE * period_ns)
+    phase = _phase(period_ns)
     return (at_ns - phase) // period_ns * period_ns + phase
+
+
+def _phase(period_ns: int) -> int:
+    return round(_PHASE * period_ns)

@@ -3,7 +3,8 @@
 A server works in steps of a few milliseconds, hundreds of thousands in a long run, and no sensor looks that closely. So
 steps that follow one another without a pause, at one clock, become one level with their means: the integrals stay what
 they were. No level that is more than one step goes past a moment at which a reading of power or energy begins or ends,
-so that these readings are to the digit those of the steps.
+so that these readings are to the digit those of the steps. Where steps that grow evenly come all at once, their levels
+go from one such moment to the next.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pytest_llmperf.gpu.simulated.history import History, Level
+from pytest_llmperf.simulation.power import Draw
+from pytest_llmperf.simulation.ramp import Course
 
 __all__ = ["Clocked", "Spans"]
 
@@ -84,6 +87,33 @@ class Spans:
         self._clocked = clocked
         self._energy, self._memory, self._compute = watts * lasts, memory * lasts, compute * lasts
 
+    def follow(self, course: Course, end_ns: int, shift_ns: int, clocked: Clocked, draw: Draw) -> None:
+        """Steps that grow evenly are worked on.
+
+        Args:
+            course: How they go.
+            end_ns: When they end, in the time of the course.
+            shift_ns: From that time to the board's life.
+            clocked: At which clocks, and in which state.
+            draw: The power at these.
+        """
+        self.settle()
+        start, end = course.start_ns + shift_ns, end_ns + shift_ns
+        sm_mhz, memory_mhz, memory_used, _ = clocked
+        busy = memory = compute = 0.0
+        while start < end:
+            stop = self._edge(start)
+            # Within a step the power is what it is: there is nothing to be cut.
+            stop = min(end, max(stop, course.ends_ns[course.step_at(start - shift_ns)] + shift_ns))
+            ran, moved, computed = course.used(stop - shift_ns)
+            lasts = stop - start
+            dram, tensor = (moved - memory) / lasts, (computed - compute) / lasts
+            watts = draw.watts((ran - busy) / lasts, dram, tensor)
+            self._history.change(start, Level(watts, sm_mhz, memory_mhz, memory_used, True, False, dram, tensor))
+            start, busy, memory, compute = stop, ran, moved, computed
+        self._open, self.end_ns = False, end
+        self._history.change(end, self._rest)
+
     def settle(self) -> None:
         """Let the history say all that was worked on, and that it rests after it."""
         if self._open and not self._written:
@@ -115,13 +145,7 @@ class Spans:
         if lasts == 0:
             return
         level = Level(
-            self._energy / lasts,
-            clocked.sm_mhz,
-            clocked.memory_mhz,
-            clocked.memory_used,
-            busy=True,
-            capped=clocked.capped,
-            dram=self._memory / lasts,
-            tensor=self._compute / lasts,
-        )
+            self._energy / lasts, clocked.sm_mhz, clocked.memory_mhz, clocked.memory_used, True, clocked.capped,
+            self._memory / lasts, self._compute / lasts,
+        )  # fmt: skip
         self._history.change(self._start_ns, level)

@@ -15,6 +15,8 @@ __all__ = ["SimulatedWatch"]
 
 #: Seconds of virtual time from one reading to the next.
 INTERVAL_S = 0.01
+#: A span is not read more often than this, as long as each update of the power reading is seen twice.
+_ENOUGH = 20_000
 #: Slow quantities (temperature, memory, utilisation) are this many readings apart.
 _SLOW_EVERY = 20
 #: The counter is read so long before and after each of its steps, as a sampler does that knows when they come.
@@ -34,7 +36,7 @@ class SimulatedWatch:
 
     Args:
         devices: The boards.
-        interval_s: Seconds of virtual time from one reading to the next.
+        interval_s: Seconds of virtual time from one reading to the next; more in a span of several minutes.
     """
 
     def __init__(self, devices: Sequence[SimulatedDevice], interval_s: float = INTERVAL_S) -> None:
@@ -60,7 +62,9 @@ class SimulatedWatch:
         for device, moment in zip(self._devices, ended, strict=True):
             await _reach(device, moment + device.product.counter_period_ns + 2 * _ABOUT_NS)
         spans = zip(self._devices, self._begun, ended, strict=True)
-        samples = [_Reader(device).read(begun, end, self._interval_ns) for device, begun, end in spans]
+        samples = [
+            _Reader(device).read(begun, end, self._apart_ns(device, end - begun)) for device, begun, end in spans
+        ]
         self.close()
         return samples
 
@@ -68,6 +72,10 @@ class SimulatedWatch:
         """Give up a span that was begun; it may be closed again."""
         for device in self._devices:
             device.release(self)
+
+    def _apart_ns(self, device: SimulatedDevice, span_ns: int) -> int:
+        most_ns = max(self._interval_ns, device.product.power_period_ns // 2)
+        return min(max(self._interval_ns, span_ns // _ENOUGH), most_ns)
 
 
 class _Reader:

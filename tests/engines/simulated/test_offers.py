@@ -86,10 +86,11 @@ class TestCarriedAndAsked:
         traces = carry(simulated(**settings), Offer(asked, lanes=6))[0]
         assert [list(trace.received_ns) for trace in traces] == ask_all(simulated(**settings), work)
 
-    def test_steps_done_in_one_go_change_nothing(self):
+    @pytest.mark.parametrize("settings", LOADS.values(), ids=LOADS)
+    def test_steps_done_in_one_go_change_nothing(self, settings):
         found = []
         for skipping in (True, False):
-            engine = simulated()
+            engine = simulated(**settings)
             engine._skipping = skipping
             found.append(carry(engine, Offer(requests(*lengths(60)), due_times(60, 20))))
         assert found[0] == found[1]
@@ -228,6 +229,9 @@ class Board:
 
     def run(self, start_ns, pace, *, stretch=1.0, until_ns=0):
         return max(until_ns, start_ns + ns(pace(1980, 3201).seconds))
+
+    def foresee(self, start_ns, ramp, until_ns):
+        return None
 
 
 class TestCancelling:

@@ -141,3 +141,19 @@ def test_performance_counters_only_where_the_product_has_them():
     samples = measured("v100")[0]
     assert (samples.dram, samples.tensor, samples.sm) == (None, None, None)
     assert "none that NVML reads" in samples.refused["activity"]
+
+
+@pytest.mark.parametrize(("key", "apart_ms"), [("h200", 50), ("v100", 10)])
+def test_a_span_of_many_minutes_is_read_less_often_but_twice_an_update(key, apart_ms):
+    device, clock = SimulatedDevice(key), VirtualClock()
+
+    async def work():
+        device.attach(clock.now)
+        watch = SimulatedWatch([device])
+        await watch.begin()
+        await clock.sleep_until(clock.now() + 2000 * NS_PER_S)
+        return (await watch.end())[0]
+
+    with clock.runner() as runner:
+        samples = runner.run(work())
+    assert {b - a for a, b in pairwise(samples.at_ns[:-1])} == {apart_ms * MS}
