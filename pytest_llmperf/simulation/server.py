@@ -267,9 +267,11 @@ class Server:
         give_out = self.token_ns.append
         ends = [under_way.end_ns for under_way in self._under_way]
         late = False
-        for ahead in range(self._foreseen(work, count, factor, arrival_ns, limit_ns, ends), count):
-            if self._thread_ns >= arrival_ns:
-                break
+        ahead = 0
+        while ahead < count and self._thread_ns < arrival_ns:
+            if foreseen := self._foreseen(work, ahead, count, factor, arrival_ns, limit_ns, ends):
+                ahead += foreseen
+                continue
             self._launch(work(ahead), factor)
             ends.append(self._gpu_ns)
             out_ns = max(self._thread_ns, ends[0])
@@ -279,6 +281,7 @@ class Server:
             del ends[0]
             self._thread_ns = out_ns
             give_out(out_ns)
+            ahead += 1
         done = len(self.token_ns) - index
         if done:
             self.scheduler.skip(done)
@@ -293,13 +296,15 @@ class Server:
         return True
 
     def _foreseen(
-        self, work: Callable[[int], Work], count: int, factor: float, arrival_ns: int, limit_ns: int, ends: list[int]
-    ) -> int:
-        """Do those of the coming decodes that the GPU can tell of at once.
+        self, work: Callable[[int], Work], first: int, count: int, factor: float, arrival_ns: int, limit_ns: int,
+        ends: list[int],
+    ) -> int:  # fmt: skip
+        """Do those of the coming decodes that the GPU can tell of at once: while it never waits for one.
 
         Args:
-            work: Of the step so many after the first.
-            count: How many there are.
+            work: Of the step so many ahead.
+            first: How far ahead the next one is.
+            count: How many there are, those that have been done included.
             factor: On every time.
             arrival_ns: When a step is no longer launched.
             limit_ns: After it no tokens come out.
@@ -308,18 +313,21 @@ class Server:
         Returns:
             How many steps have been launched and have given out tokens, their own or their predecessors'.
         """
-        if self._outlook is None or count < _WORTH_IT:
+        prepare_ns = round(self._steps.prepare_s * factor * _NS_PER_S)
+        start_ns, pace = self._gpu_ns, self._steps.pace
+        if self._outlook is None or count - first < _WORTH_IT or self._thread_ns + prepare_ns > start_ns:
             return 0
-        launch_ns = round(self._steps.launch_s(work(0)) * factor * _NS_PER_S)
-        start_ns, pace = max(self._thread_ns, self._gpu_ns), self._steps.pace
+        launch_ns = round(self._steps.launch_s(work(first)) * factor * _NS_PER_S)
         ramp = Ramp(
-            lambda ahead, sm_mhz, memory_mhz: pace(work(ahead), sm_mhz, memory_mhz),
-            count, factor, launch_ns, queued=start_ns > self._thread_ns,
+            lambda ahead, sm_mhz, memory_mhz: pace(work(first + ahead), sm_mhz, memory_mhz),
+            count - first, factor, launch_ns, queued=True,
         )  # fmt: skip
         course = self._outlook.foresee(start_ns, ramp, min(arrival_ns, limit_ns))
         if course is None:
             return 0
         outs = tokens_ns(self._thread_ns, launch_ns, (ends + course.ends_ns)[: len(course.ends_ns)])
+        if any(out + prepare_ns > end for out, end in zip(outs, course.ends_ns, strict=False)):
+            return 0
         # A step is launched when the one before has given out tokens.
         done = min(len(outs), bisect_left(outs, arrival_ns) + 1, bisect_right(outs, limit_ns))
         if done:
