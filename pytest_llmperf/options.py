@@ -117,8 +117,8 @@ def add_options(parser: pytest.Parser) -> None:
         "--llmperf-engine",
         metavar="SPEC",
         default=None,
-        help="auto, vllm, serve (vLLM's server), http://host:port or a whole URL, sim:v100, sim:a100, sim:h100 or "
-        "sim:h200; may be followed by ,key=value arguments",
+        help="auto, vllm, serve (vLLM's server), http://host:port or a whole URL, sim:v100, sim:a100, "
+        "sim:a100-40gb, sim:h100 or sim:h200; may be followed by ,key=value arguments",
     )
     group.addoption(
         "--llmperf-model",
