@@ -37,6 +37,10 @@ _MEAN_NS = NS_PER_S
 #: NVML says 1/6 s to 1 s, depending on the product.
 _UTILIZATION_NS = NS_PER_S // 6
 _AMBIENT_C = 27
+#: A board that has rested for so long says that it is idle: on an H200 not within 0.3 s.
+_IDLE_NS = NS_PER_S
+#: A share below this is rounding.
+_NOTHING = 1e-9
 
 
 class SimulatedSensors:
@@ -98,11 +102,12 @@ class SimulatedSensors:
         return self._level_now().memory_mhz
 
     def clock_reasons(self) -> Reading[frozenset[str]]:
-        """Idle, or the power cap, or none."""
-        level = self._level_now()
-        if not level.busy:
-            return frozenset({"gpu_idle"})
-        return frozenset({"sw_power_cap"} if level.capped else ())
+        """The power cap, or none; idle when nothing has run for a second, as between two kernels it is not."""
+        at = self._moment(_READ_NS)
+        level = self.history.level(at)
+        if level.busy:
+            return frozenset({"sw_power_cap"} if level.capped else ())
+        return frozenset({"gpu_idle"} if self.history.share("busy", at - _IDLE_NS, at) < _NOTHING else ())
 
     def throttle_ns(self) -> Mapping[str, Reading[int]]:
         """Nanoseconds by cause; nothing but the power cap throttles it."""

@@ -107,7 +107,7 @@ class _Reader:
         samples, device = self._samples, self._device
         self._moment = moment
         samples.at_ns.append(self._timeline.outside(moment))
-        # Between two ticks of the sensor, and within one level, nothing that is read changes.
+        # Between two ticks of the sensor, and within one level of work, nothing that is read changes.
         tick, level = device.power_tick(moment), device.history.level(moment)
         if tick != self._tick:
             self._tick, self._watts = tick, samples.number("power", device.power_w())
@@ -117,6 +117,8 @@ class _Reader:
                 samples.number("sm_clock", device.sm_clock_mhz()),
                 samples.number("memory_clock", device.memory_clock_mhz()),
             )
+            self._reasons = _bits(device.clock_reasons())
+        elif not level.busy:  # it may have become idle
             self._reasons = _bits(device.clock_reasons())
         samples.power_w.append(self._watts)
         samples.sm_clock_mhz.append(self._clocks[0])

@@ -194,10 +194,18 @@ class TestClocks:
         device.lock_sm_clock(900)
         device.run(NS_PER_S, steady(1, memory=0.6))
         seen = []
-        for driven.now in (NS_PER_S // 4, NS_PER_S - 1, NS_PER_S, 2 * NS_PER_S - 1, 2 * NS_PER_S):
+        for driven.now in (NS_PER_S // 4, NS_PER_S - 1, NS_PER_S, 2 * NS_PER_S - 1, 3 * NS_PER_S):
             seen.append((device.sm_clock_mhz(), device.clock_reasons()))
         assert seen == [*[(1980, set())] * 2, *[(900, set())] * 2, (900, {"gpu_idle"})]
         assert device.history.level(device.timeline.inside(NS_PER_S)).watts == draws(memory=0.6, sm_mhz=900)
+
+    def test_between_two_kernels_it_is_not_idle_and_a_second_later_it_is(self):
+        driven = Driven()
+        driven.device.run(0, steady(0.1, memory=0.6))
+        seen = []
+        for driven.now in (NS_PER_S // 20, NS_PER_S // 10, NS_PER_S, NS_PER_S * 11 // 10, 2 * NS_PER_S):
+            seen.append(driven.device.clock_reasons())
+        assert seen == [set(), set(), set(), {"gpu_idle"}, {"gpu_idle"}]
 
     @pytest.mark.parametrize("clock", [0, 344, 901, 1995, -5])
     def test_one_that_it_does_not_have_is_refused(self, clock):
