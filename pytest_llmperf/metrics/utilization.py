@@ -26,12 +26,13 @@ __all__ = ["METRICS", "mean_running"]
 def mean_running(repeat: RepeatTrace) -> float:
     """Sequences that decoded at once, as a mean over the time in which any did; 0 when none did.
 
-    For a single batch that is its size; otherwise it is counted from the spans between first and last tokens.
+    For a single batch that decoded together that is its size; otherwise, and for one of which a part had to wait until
+    others had ended, it is counted from the spans between first and last tokens.
     """
     done = [r for r in repeat.completed if r.last_ns > r.first_ns]
     if not done:
         return 0.0
-    if _single_batch(repeat):
+    if _single_batch(repeat) and max(r.first_ns for r in done) < min(r.last_ns for r in done):
         return float(len(done))
     spans = sorted((r.first_ns, r.last_ns) for r in done)
     busy, end = 0, spans[0][0]

@@ -112,3 +112,10 @@ def test_the_running_sequences_of_a_loop_are_counted_from_their_spans():
     b = request(first_ms=50, tpot_ms=100, tokens=2)
     assert mean_running(RepeatTrace(0, 0, "closed", (a, b))) == pytest.approx(200 / 150)
     assert mean_running(RepeatTrace(0, 0, "closed", (request(tokens=1),))) == 0
+
+
+def test_a_batch_of_which_a_part_waited_for_the_others_end_is_counted_from_its_spans_too():
+    together = request(first_ms=0, tpot_ms=100, tokens=3), request(first_ms=150, tpot_ms=100, tokens=3)
+    assert mean_running(RepeatTrace(0, 0, "batch", together)) == 2
+    one_after_the_other = request(first_ms=0, tpot_ms=100, tokens=3), request(first_ms=200, tpot_ms=100, tokens=3)
+    assert mean_running(RepeatTrace(0, 0, "batch", one_after_the_other)) == 1
