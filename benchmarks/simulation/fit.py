@@ -88,6 +88,8 @@ def search(model: BoardModel, points: Sequence[Point]) -> tuple[BoardModel, dict
     """Better parameters, and the factors of the boards."""
     from scipy.optimize import least_squares
 
+    if not points:
+        raise SystemExit(f"There is no point to fit {model.key} to: see _FITTED_TO in benchmarks/simulation/fit.py.")
     boards = sorted({point.board for point in points})[1:]
     start = [math.log(parameter(model, name)) for name in FITTED]
 
@@ -172,6 +174,8 @@ def main() -> None:
     asked = parser.parse_args()
     model = BoardModel.named(asked.board)
     points = [point for file in sorted(_MEASURED.glob(f"{asked.board}-*.json")) for point in points_of(file)]
+    if not points:
+        raise SystemExit(f"There are no measured points of {asked.board}: see benchmarks/simulation/README.md.")
     fitted, held_out = ([p for p in points if is_fitted(p) is wanted] for wanted in (True, False))
     if asked.search:
         model, _ = search(model, fitted)

@@ -84,7 +84,10 @@ class Shelf:
         self.groups.add(baselines.group_folder(self.options.baselines, self.identity(measurement)))
 
     def find(self, identity: baselines.Identity, test: str) -> tuple[Path, baselines.Baseline | None, list[str]]:
-        """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs."""
+        """The baseline of a test; without one, that of the nearest other hardware, model or clock, and what differs.
+
+        A simulated one is none for a real engine, nor a real one for a simulation.
+        """
         test = printable(test)
         path = baselines.baseline_path(self.options.baselines, identity, test)
         self.sought[test] = path
@@ -97,7 +100,9 @@ class Shelf:
         others = []
         for other in baselines.find_elsewhere(self.options.baselines, test):
             with suppress(BaselineError):  # of other hardware: its own runs will tell
-                if (found := baselines.load(other)) is not None:
+                found = baselines.load(other)
+                # A measurement is nothing that a simulation is held against, nor the other way round.
+                if found is not None and found.identity.simulated == identity.simulated:
                     others.append((other, found, baselines.differing(found.identity, identity)))
         return min(others, key=lambda entry: len(entry[2]), default=(path, None, []))
 

@@ -19,6 +19,8 @@ _WITH_VALUE = (
     "--override-ini", "--import-mode", "--llmperf-engine", "--llmperf-model", "--llmperf-repeats",
     "--llmperf-baselines", "--gpu-clock", "--gpu-memory-clock", "--gpu-clock-mode",
 )  # fmt: skip
+#: Of these the value may be a path.
+_PATHS = ("--llmperf-model", "--llmperf-baselines")
 
 
 def item_of(nodeid: str) -> str:
@@ -48,7 +50,12 @@ def saving(command: str | None, tests: Sequence[str] = ()) -> str:
         if word in _OF_THE_RUN:
             next(rest, None)
         elif word in _WITH_VALUE:
-            kept += [(word, False), *((value, False) for value in [next(rest, None)] if value is not None)]
+            value = next(rest, None)
+            if value is not None and word in _PATHS:
+                # With its value as a word of its own, pytest may take the path for its root directory.
+                kept.append((f"{word}={value}", False))
+            else:
+                kept += [(word, False), *([] if value is None else [(value, False)])]
         else:
             kept.append((word, not word.startswith("-")))
             # What follows an option that is not known here may be its value.

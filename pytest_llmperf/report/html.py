@@ -16,6 +16,7 @@ from pytest_llmperf.report.upkeep import sentences
 from pytest_llmperf.report.wording import (
     against,
     better_of,
+    engine_name,
     evidence,
     failed_otherwise,
     format_interval,
@@ -68,6 +69,7 @@ def render(results: Results, template: Path | None = None) -> str:
             counts=counts,
             against=against,
             decided=_decided,
+            engine_name=engine_name,
             failed_otherwise=failed_otherwise,
             gated=_gated,
             advisory=_advisory,

@@ -14,6 +14,7 @@ from pytest_llmperf.report.wording import (
     badness,
     better_of,
     by_kind,
+    engine_name,
     evidence,
     failed_otherwise,
     improved,
@@ -50,9 +51,7 @@ _PARAGRAPH = 80
 def table(results: Results, width: int) -> Iterable[tuple[str, dict[str, bool]]]:
     """The lines of the summary with their markup; at most ``width`` columns each."""
     engines = {
-        printable(f"{t.engine.kind} {t.engine.version}, {t.engine.model}, {t.engine.device}")
-        for t in results.tests
-        if t.engine
+        printable(f"{engine_name(t.engine)}, {t.engine.model}, {t.engine.device}") for t in results.tests if t.engine
     }
     for engine in sorted(engines):
         yield engine[:width], {}

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
+from pytest_llmperf.report.results import Engine, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value, percent, printable
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "badness",
     "better_of",
     "by_kind",
+    "engine_name",
     "evidence",
     "failed_otherwise",
     "format_interval",
@@ -31,6 +32,11 @@ __all__ = [
 
 #: Texts that begin with so many equal characters, but for their figures, are of one kind.
 _SAME_KIND = 40
+
+
+def engine_name(engine: Engine) -> str:
+    """``"vllm 0.23.0"``; of a simulated one its name: ``"sim:h200"``."""
+    return engine.version if engine.version.startswith(f"{engine.kind}:") else f"{engine.kind} {engine.version}"
 
 
 def plural(count: int, noun: str, plural: str = "") -> str:

@@ -9,10 +9,12 @@ A figure that nobody measured or fitted says so: its source begins with "guess".
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from typing import Any, TypeVar
 
 from pytest_llmperf.arithmetic import Hardware
@@ -261,11 +263,47 @@ def _section(key: str, section: str, kind: type[_Section], table: dict[str, Any]
             raise HardwareError(f"boards/{key}.toml: {section}.{name} is {{ value = ..., source = ... }}.")
         value = line["value"]
         values[name] = tuple(value) if isinstance(value, list) else value
+        if (wrong := _wrong(section, name, kind, value)) is not None:
+            raise HardwareError(f"boards/{key}.toml: {section}.{name} is {wrong}, not {value!r}.")
         sources[f"{section}.{name}"] = line["source"]
     return kind(**values)
 
 
+#: Quantities that may be 0; all others are above.
+_MAY_BE_ZERO = re.compile(r".*_(s|w)")
+
+
+def _wrong(section: str, name: str, kind: type[Any], value: Any) -> str | None:
+    """What a value should be and is not; ``None`` when all is well."""
+    wanted = kind.__annotations__[name]
+    if wanted == "str":
+        return None if isinstance(value, str) and value else "a name"
+    if wanted == "bool":
+        return None if isinstance(value, bool) else "true or false"
+    numbers = value if wanted.startswith("tuple") and isinstance(value, list) else [value]
+    least = 0 if section in ("compute", "host", "links", "power") and _MAY_BE_ZERO.fullmatch(name) else 1e-300
+    if wanted.startswith("tuple") and name != "compute_capability":
+        ok = isinstance(value, list) and numbers and all(map(_is_positive, numbers))
+        return None if ok and (name != "sm_clocks_mhz" or len(numbers) == 3) else "a list of numbers above 0"
+    if name == "compute_capability":
+        return None if isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) else "two numbers"
+    if not _is_number(value) or value < least:
+        return "a number of at least 0" if least == 0 else "a number above 0"
+    if (name.endswith("_share") and value > 1) or (name == "voltage_floor" and value > 1):
+        return "a share of at most 1"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
 def _expect(key: str, prefix: str, wanted: set[str], found: set[str]) -> None:
-    for what, names in (("misses", wanted - found), ("does not know", found - wanted)):
-        if names:
-            raise HardwareError(f"boards/{key}.toml {what} {', '.join(prefix + name for name in sorted(names))}.")
+    wrong = [("misses", wanted - found), ("does not know", found - wanted)]
+    said = [f"{what} {', '.join(prefix + name for name in sorted(names))}" for what, names in wrong if names]
+    if said:
+        raise HardwareError(f"boards/{key}.toml {' and '.join(said)}.")

@@ -73,6 +73,7 @@ class Course:
         busy: Nanoseconds of each step in which a kernel runs.
         memory: Nanoseconds of the peak bandwidth that each uses.
         compute: Nanoseconds of the FLOPs that the SM clock allows that each uses.
+        stretch: The factor on their time.
     """
 
     start_ns: int
@@ -81,6 +82,7 @@ class Course:
     busy: Line
     memory: Line
     compute: Line
+    stretch: float = 1.0
 
     def step_at(self, at_ns: int) -> int:
         """Which step is under way at a moment, or begins there."""
@@ -93,9 +95,10 @@ class Course:
         return self.busy.total(step, share), self.memory.total(step, share), self.compute.total(step, share)
 
     def shares(self, step: int) -> tuple[float, float, float]:
-        """What a step uses of each, over its time."""
-        lasts = self.lasts_ns[step]
-        return self.busy.at(step) / lasts, self.memory.at(step) / lasts, self.compute.at(step) / lasts
+        """What a step would use of each over its time, if nothing stretched it."""
+        lasts, stretch = self.lasts_ns[step], self.stretch
+        busy = self.busy.at(step) * max(1.0, stretch)  # a kernel runs no longer than its step takes
+        return busy / lasts, self.memory.at(step) * stretch / lasts, self.compute.at(step) * stretch / lasts
 
 
 def foresee(ramp: Ramp, start_ns: int, until_ns: int, sm_mhz: float, memory_mhz: float) -> Course | None:
@@ -132,7 +135,9 @@ def foresee(ramp: Ramp, start_ns: int, until_ns: int, sm_mhz: float, memory_mhz:
     del ends[0]
     # A kernel never runs for longer than its step takes.
     running = min(1.0, ramp.stretch)
-    return Course(start_ns, lasts, ends, Line(busy.first * running, busy.growth * running), memory, compute)
+    return Course(
+        start_ns, lasts, ends, Line(busy.first * running, busy.growth * running), memory, compute, ramp.stretch
+    )
 
 
 def tokens_ns(thread_ns: int, launch_ns: int, ends_ns: list[int]) -> list[int]:

@@ -5,6 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from pytest_llmperf.baselines import baseline_path, load, store
+
 ONE = """
 from pytest_llmperf import Workload
 def test_one(llmperf):
@@ -172,3 +174,15 @@ def test_a_simulated_baseline_is_never_found_for_a_real_board(suite):
     baseline = json.loads(stored(suite)[0].read_text())
     assert baseline["identity"]["simulated"] is True
     assert "simulated" in str(stored(suite)[0].parent)
+
+
+def test_a_measured_baseline_is_none_for_a_simulation(suite):
+    one(suite)
+    suite.run("--llmperf-save", "--llmperf-launches=2")
+    path = stored(suite)[0]
+    found = load(path)
+    real = found.model_copy(update={"identity": found.identity.model_copy(update={"simulated": False})})
+    store(baseline_path(suite.folder / "baselines", real.identity, "test_suite.py::test_one"), real)
+    path.unlink()
+    suite.run().assert_outcomes(failed=1)
+    assert suite.records()["test_one"]["verdict"] == "no-baseline"

@@ -27,7 +27,7 @@ def test_it_measures_the_same(command, saved):
 
 def test_some_tests_take_the_place_of_the_paths():
     command = "pytest suites other.py -k suites --llmperf-model m"
-    assert saving(command, ["a.py::t[1]"]) == "pytest 'a.py::t[1]' -k suites --llmperf-model m --llmperf-save"
+    assert saving(command, ["a.py::t[1]"]) == "pytest 'a.py::t[1]' -k suites --llmperf-model=m --llmperf-save"
 
 
 def test_where_an_option_is_not_known_its_value_is_not_taken_for_a_path():

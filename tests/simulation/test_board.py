@@ -94,3 +94,36 @@ def having(section, name, value):
 def test_what_is_missing_or_unknown_is_named(changed, message):
     with pytest.raises(HardwareError, match=message):
         board_of("h200", changed)
+
+
+class TestWrongFiles:
+    def broken(self, section, name, value):
+        found = tables()
+        found[section][name]["value"] = value
+        return found
+
+    @pytest.mark.parametrize(
+        ("section", "name", "value", "what"),
+        [
+            ("power", "idle_w", "45", "a number of at least 0"),
+            ("compute", "layer_s", -1, "a number of at least 0"),
+            ("power", "limit_s", float("nan"), "a number of at least 0"),
+            ("memory", "knee_mhz", 0, "a number above 0"),
+            ("compute", "matmul_share", 1.2, "a share of at most 1"),
+            ("compute", "blend", True, "a number above 0"),
+            ("product", "name", 7, "a name"),
+            ("product", "sm_clocks_mhz", [345, 1980], "a list of numbers above 0"),
+            ("product", "memory_clocks_mhz", [], "a list of numbers above 0"),
+            ("product", "compute_capability", 9, "two numbers"),
+            ("sensors", "has_activity", 1, "true or false"),
+        ],
+    )
+    def test_a_value_that_makes_no_sense_is_named(self, section, name, value, what):
+        with pytest.raises(HardwareError, match=rf"boards/h200\.toml: {section}\.{name} is {what}, not"):
+            board_of("h200", self.broken(section, name, value))
+
+    def test_a_misspelled_line_is_named_beside_the_one_that_is_missing(self):
+        found = tables()
+        found["power"]["loded_w"] = found["power"].pop("loaded_w")
+        with pytest.raises(HardwareError, match=r"misses power\.loaded_w and does not know power\.loded_w"):
+            board_of("h200", found)

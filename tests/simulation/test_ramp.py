@@ -61,7 +61,7 @@ def test_what_is_used_up_to_any_moment_is_what_the_steps_use(stretch, launch_ns)
     for step, end in enumerate(course.ends_ns):
         taken = pace(step, 1000, 1)
         each = [taken.seconds * S, taken.memory * taken.seconds * S, taken.compute * taken.seconds * S]
-        assert course.shares(step) == pytest.approx([one / (end - start) for one in each], rel=1e-6)
+        assert course.shares(step) == pytest.approx([one * stretch / (end - start) for one in each], rel=1e-6)
         middle = (start + end) // 2
         part = (middle - start) / (end - start)
         assert course.used(middle) == pytest.approx([u + part * one for u, one in zip(used, each, strict=True)])
@@ -73,7 +73,7 @@ def test_what_is_used_up_to_any_moment_is_what_the_steps_use(stretch, launch_ns)
 def test_a_kernel_runs_no_longer_than_its_step():
     course = foresee(ramp(stretch=0.5), 0, FAR, 1000, 1)
     assert course.shares(0)[0] == pytest.approx(1.0)
-    assert course.shares(0)[1] == pytest.approx(0.5)
+    assert course.shares(0)[1] == pytest.approx(0.25)
 
 
 def test_no_more_is_foreseen_than_is_needed():

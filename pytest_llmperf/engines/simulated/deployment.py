@@ -32,6 +32,9 @@ _CAPABILITIES = {
     "modelopt_fp4": 75, "mxfp4": 80,
 }  # fmt: skip
 
+#: Methods whose weights are small and whose products are not fast for that.
+_UNKNOWN_KERNELS = ("bitsandbytes",)
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -67,6 +70,17 @@ class Deployment:
             chunked_prefill=arguments.enable_chunked_prefill,
             async_scheduling=arguments.async_scheduling,
         )
+
+    @property
+    def in_force(self) -> dict[str, int]:
+        """The limits that it came to, under vLLM's names; ``num_gpu_blocks`` is what the KV cache has."""
+        return {
+            "max_num_batched_tokens": self.token_budget,
+            "max_num_seqs": self.max_sequences,
+            "max_model_len": self.max_model_len,
+            "block_size": self.arguments.block_size,
+            "num_gpu_blocks": self.kv_blocks,
+        }
 
     def steps(self) -> StepModel:
         """How long its steps take."""
@@ -141,8 +155,23 @@ def _served(stored: Architecture, arguments: Arguments, board: BoardModel) -> Ar
             f"{capability[0]}.{capability[1]}.",
             remedy="Use dtype=half.",
         )
+    own, asked = stored.quantization, arguments.quantization
+    if own is not None and asked is not None and not asked.lower().startswith(own.method):
+        raise EngineError(
+            f"The checkpoint is quantised by {own.method}, and quantization={asked} is another method.",
+            remedy="Leave quantization out, or use a checkpoint that is not quantised.",
+        )
+    if (asked or (own.method if own else "")).lower() in _UNKNOWN_KERNELS:
+        raise EngineError(
+            f"How long the kernels of {asked or (own.method if own else '')} take is not simulated: they unpack the "
+            "weights, and need not be faster than 16 bits.",
+            remedy="Use fp8, awq or gptq, or a real GPU.",
+        )
+    dtype = arguments.dtype
+    if dtype == "auto" and capability < (8, 0) and stored.compute_dtype == "bfloat16":
+        dtype = "float16"  # as vLLM does on boards without bfloat16
     try:
-        model = stored.served_as(arguments.dtype, arguments.quantization)
+        model = stored.served_as(dtype, arguments.quantization)
     except ArchitectureError as error:
         raise EngineError(f"quantization={arguments.quantization}: {error.problem}", remedy=error.remedy) from None
     method = model.quantization.method if model.quantization is not None else None

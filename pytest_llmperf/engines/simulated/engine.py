@@ -26,6 +26,7 @@ from pytest_llmperf.engines import Chunk, EngineInfo, Offer, Request
 from pytest_llmperf.engines.account import Account, ServerSide
 from pytest_llmperf.engines.simulated.board import NoBoard, SimulatedBoard
 from pytest_llmperf.engines.simulated.client import Load, Submissions, stamps_of
+from pytest_llmperf.engines.simulated.context import longest_sequence, vocabulary_size
 from pytest_llmperf.engines.simulated.deployment import deploy
 from pytest_llmperf.engines.simulated.settings import check_settings, read_arguments
 from pytest_llmperf.engines.spec import EngineSpec
@@ -77,7 +78,7 @@ class SimulatedEngine(StreamingEngine):
             )
         self._config = spec.model.config
         model = model or BoardModel.named(spec.choice.name.removeprefix("sim:"))
-        longest = int(self._config.get("max_position_embeddings", 2048))
+        longest = longest_sequence(self._config)
         asked = read_arguments(spec.choice.name, spec.arguments)
         self._deployment = deploy(Architecture.from_config(self._config), longest, asked, model)
         self._board: SimulatedBoard = board or NoBoard.of(model)
@@ -85,6 +86,7 @@ class SimulatedEngine(StreamingEngine):
         self._opened = False
         self._factors: dict[str, float] = {}
         self._skipping = True
+        self._foretold = False
         self._serving: asyncio.Task[None] | None = None
         self._start_afresh()
 
@@ -123,9 +125,9 @@ class SimulatedEngine(StreamingEngine):
             tensor_parallel_size=asked.tensor_parallel_size,
             pipeline_parallel_size=1,
             max_model_len=deployed.max_model_len,
-            vocab_size=int(config.get("vocab_size", 32000)),
+            vocab_size=vocabulary_size(config),
             special_tokens=frozenset(),
-            args={**self._settings, **self._spec.arguments},
+            args={**self._settings, **self._spec.arguments, **deployed.in_force},
             treatment=dict(self._spec.choice.treatment),
         )
 
@@ -156,9 +158,11 @@ class SimulatedEngine(StreamingEngine):
         """Foretell what becomes of an offer, and put the clock forward to its end."""
         if self._unread:
             return await super().carry(offer)
+        self._check_alone()
         now_ns = self.clock.now()
         self._server.token_ns = []
         load = Load(offer, self._server, self._submissions, self._admit, now_ns)
+        self._foretold = True
         try:
             traces, end_ns = load.carry()
             await self.clock.sleep_until(end_ns)
@@ -167,8 +171,22 @@ class SimulatedEngine(StreamingEngine):
             if isinstance(error, Exception) and not isinstance(error, LlmperfError):
                 raise _failure(error) from error
             raise
+        finally:
+            self._foretold = False
         self._preempted += sum(served.sequence.preemptions > 0 for served in load.served())
         return traces
+
+    def _check_alone(self) -> None:
+        """An offer that has been foretold leaves no room for anything else until it has ended.
+
+        Raises:
+            EngineError: One is under way.
+        """
+        if self._foretold:
+            raise EngineError(
+                "A simulated engine carries one offer at a time, and one is under way.",
+                remedy="Await it first, or send all requests with generate().",
+            )
 
     def _abandon(self) -> None:
         """Nothing that lies ahead of now happens."""
@@ -178,6 +196,7 @@ class SimulatedEngine(StreamingEngine):
 
     async def generate(self, request: Request) -> AsyncIterator[Chunk]:
         """Submit a request and yield its tokens as the steps produce them."""
+        self._check_alone()
         served = self._admit(request)
         chunks: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
         served.data = request

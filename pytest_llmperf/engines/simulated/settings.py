@@ -16,6 +16,8 @@ _SETTINGS: dict[str, float] = {"seed": 0, "launch_noise": 0.0, "repeat_noise": 0
 #: Those that are a factor, and on what.
 _FACTORS = {"slowdown": "every time", "power_scale": "the board's power"}
 
+#: No count is larger.
+_MOST = 2**40
 _BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 _DTYPES = {
     "auto": "auto", "half": "float16", "float16": "float16", "bfloat16": "bfloat16", "float": "float32",
@@ -25,11 +27,9 @@ _KV_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
 
 #: Arguments of vLLM that change nothing that is simulated: a suite that names them still runs.
 _WITHOUT_EFFECT = {
-    "load_format", "disable_log_stats", "disable_log_requests", "enable_log_requests", "compilation_config",
-    "optimization_level", "tokenizer", "tokenizer_mode", "tokenizer_revision", "skip_tokenizer_init",
-    "trust_remote_code", "download_dir", "revision", "code_revision", "served_model_name", "generation_config",
-    "max_logprobs", "logprobs_mode", "swap_space", "distributed_executor_backend", "disable_custom_all_reduce",
-    "max_seq_len_to_capture", "cuda_graph_sizes", "attention_backend",
+    "load_format", "disable_log_stats", "disable_log_requests", "enable_log_requests", "tokenizer", "tokenizer_mode",
+    "tokenizer_revision", "skip_tokenizer_init", "trust_remote_code", "download_dir", "revision", "code_revision",
+    "served_model_name", "generation_config", "max_logprobs", "logprobs_mode", "swap_space",
 }  # fmt: skip
 #: Arguments of vLLM whose effect is not simulated, with the values at which they have none.
 _NOT_SIMULATED: Mapping[str, tuple[Any, ...]] = {
@@ -54,6 +54,15 @@ _NOT_SIMULATED: Mapping[str, tuple[Any, ...]] = {
     "long_prefill_token_threshold": (None, 0),
     "disable_sliding_window": (None, False),
     "performance_mode": (None, "balanced"),
+    "compilation_config": (None, {}),
+    "optimization_level": (None, 2),
+    "cuda_graph_sizes": (None, []),
+    "cudagraph_capture_sizes": (None, []),
+    "max_cudagraph_capture_size": (None,),
+    "max_seq_len_to_capture": (None,),
+    "attention_backend": (None,),
+    "disable_custom_all_reduce": (None, False),
+    "distributed_executor_backend": (None, "mp", "uni"),
 }
 
 
@@ -84,6 +93,8 @@ class Arguments:
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("a whole number of at least 1")
+    if value > _MOST:
+        raise ValueError(f"a whole number of at most {_MOST}")
     return value
 
 
@@ -153,6 +164,8 @@ def check_settings(engine: str, given: Mapping[str, Any]) -> dict[str, float]:
     for name, value in own.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
             raise OptionError(f"{engine}: {name} is a number of at least 0, not {value!r}.")
+        if name == "seed" and value != int(value):
+            raise OptionError(f"{engine}: seed is a whole number, not {value!r}.")
         if name.endswith("_noise") and value > 1:
             raise OptionError(f"{engine}: {name} is a relative standard deviation of at most 1, not {value!r}.")
         if name in _FACTORS and not 1e-3 <= value <= 1e3:

@@ -100,7 +100,8 @@ class SimulatedDevice(SimulatedSensors):
         Args:
             start_ns: When it begins, in the engine's time.
             pace: How long the board takes for it and what it uses meanwhile, at an SM and a memory clock in MHz.
-            stretch: A factor on that time; what is used is spread over it.
+            stretch: A factor on that time; what is used is spread over it. The power limit takes from the clock what it
+                would take without: the factor is one on the whole time, also where the limit acts.
             until_ns: The step does not end before; what is used is spread over that time likewise.
 
         Returns:
@@ -113,17 +114,13 @@ class SimulatedDevice(SimulatedSensors):
         start = start_ns + shift
         spans, governor = self._spans, self._governor
         if (pause := start - spans.end_ns) > 0:
-            governor.rest(self._rest.watts, pause / NS_PER_S)
-        seconds, memory, compute = pace(self._clocked.sm_mhz, self._clocked.memory_mhz)
-        lasts = max(round(seconds * stretch * NS_PER_S), until_ns - start_ns, 1)
-        share = seconds * NS_PER_S / lasts
-        share, memory, compute = min(1.0, share), memory * share, compute * share
-        watts = self._draw.watts(share, memory, compute)
-        mean_w = governor.after(watts, lasts / NS_PER_S)
+            governor.rest(self._rest.watts, pause / (NS_PER_S * stretch))
+        work = _Work(start, pace, stretch, until_ns + shift)
+        lasts, busy, memory, compute = work.rest(start, 1.0, self._clocked.sm_mhz, self._clocked.memory_mhz)
+        mean_w = governor.after(self._draw.watts(busy, memory, compute), lasts / (NS_PER_S * stretch))
         if mean_w > governor.most_w:
-            work = _Work(start, pace, stretch, until_ns + shift)
-            return self._run_limited(work, lasts, watts, memory, compute) - shift
-        spans.work(start, start + lasts, self._clocked, watts, memory, compute)
+            return self._run_limited(work, lasts, busy, memory, compute) - shift
+        self._work(start, lasts, self._clocked, (busy, memory, compute), stretch)
         governor.mean_w, governor.capped = mean_w, False
         return start_ns + lasts
 
@@ -152,7 +149,7 @@ class SimulatedDevice(SimulatedSensors):
         shift = self.timeline.inside(0)
         governor = self._governor
         if (pause := course.start_ns + shift - self._spans.end_ns) > 0:
-            governor.rest(self._rest.watts, pause / NS_PER_S)
+            governor.rest(self._rest.watts, pause / (NS_PER_S * course.stretch))
         self._spans.follow(course, course.ends_ns[count - 1], shift, self._clocked, self._draw)
         governor.follow(course, count, self._draw)
 
@@ -166,33 +163,38 @@ class SimulatedDevice(SimulatedSensors):
             for level, lasted in self.history.pieces(present - _KEPT_NS, present):
                 governor.mean_w = governor.after(level.watts, lasted / NS_PER_S)
 
-    def _run_limited(self, work: _Work, lasts: int, watts: float, memory: float, compute: float) -> int:
+    def _run_limited(self, work: _Work, lasts: int, busy: float, memory: float, compute: float) -> int:
         """A step within which the power limit is reached; when it ends, in ns of the board's life."""
-        governor, spans, start, left = self._governor, self._spans, work.start, 1.0
+        governor, start, left, second = self._governor, work.start, 1.0, NS_PER_S * work.stretch
         if not governor.capped:
-            free = min(lasts, int(governor.free_s(watts) * NS_PER_S))
+            watts = self._draw.watts(busy, memory, compute)
+            free = min(lasts, int(governor.free_s(watts) * second))
             if free > 0:
-                spans.work(start, start + free, self._clocked, watts, memory, compute)
-                governor.mean_w = governor.after(watts, free / NS_PER_S)
+                self._work(start, free, self._clocked, (busy, memory, compute), work.stretch)
+                governor.mean_w = governor.after(watts, free / second)
                 start, left = start + free, 1 - free / lasts
             governor.capped = True
-        memory_mhz = self._clocked.memory_mhz
-
-        def at(sm_mhz: int) -> tuple[int, float, float, float]:
-            lasts, busy, memory, compute = work.rest(start, left, sm_mhz, memory_mhz)
-            return lasts, self._draw_at(sm_mhz).watts(busy, memory, compute), memory, compute
 
         def mean_w(sm_mhz: int) -> float:
-            lasts, watts, *_ = at(sm_mhz)
-            return governor.after(watts, lasts / NS_PER_S)
+            lasts, *shares = work.rest(start, left, sm_mhz, self._clocked.memory_mhz)
+            return governor.after(self._draw_at(sm_mhz).watts(*shares), lasts / second)
 
         clocks, asked = self.product.sm_clocks_mhz, self._clocked.sm_mhz
         clock = highest_clock(clocks, asked, governor.most_w, mean_w, near_mhz=self._capped_mhz)
         self._capped_mhz = clock
-        lasts, watts, memory, compute = at(clock)
-        spans.work(start, start + lasts, self._clocked._replace(sm_mhz=clock, capped=True), watts, memory, compute)
-        governor.mean_w = governor.after(watts, lasts / NS_PER_S)
+        governor.mean_w = mean_w(clock)
+        lasts, busy, memory, compute = work.rest(start, left, clock, self._clocked.memory_mhz)
+        clocked = self._clocked._replace(sm_mhz=clock, capped=True)
+        self._work(start, lasts, clocked, (busy, memory, compute), work.stretch)
         return start + lasts
+
+    def _work(
+        self, start: int, lasts: int, clocked: Clocked, shares: tuple[float, float, float], stretch: float
+    ) -> None:
+        """Note a span of work that uses such shares of the time, the bandwidth and the FLOPs before it is stretched."""
+        busy, memory, compute = (share / stretch for share in shares)
+        watts = self._draw_at(clocked.sm_mhz).watts(min(1.0, busy), memory, compute)
+        self._spans.work(start, start + lasts, clocked, watts, memory, compute)
 
     # Its state.
 
@@ -334,9 +336,14 @@ class _Work(NamedTuple):
     until: int
 
     def rest(self, start: int, left: float, sm_mhz: int, memory_mhz: int) -> tuple[int, float, float, float]:
-        """What is left of it at other clocks: how many ns it takes, and the shares of time, bandwidth and FLOPs."""
+        """What is left of it at other clocks.
+
+        Returns:
+            How many ns it takes, and the shares of the time, the bandwidth and the FLOPs in use, if nothing stretched
+            it.
+        """
         seconds, memory, compute = self.pace(sm_mhz, memory_mhz)
-        busy = left * seconds * NS_PER_S
-        lasts = max(round(busy * self.stretch), self.until - start, 1)
-        share = min(1.0, busy / lasts)
-        return lasts, share, memory * busy / lasts, compute * busy / lasts
+        busy = left * seconds * NS_PER_S * self.stretch
+        lasts = max(round(busy), self.until - start, 1)
+        share = busy / lasts
+        return lasts, min(1.0, share), memory * share, compute * share

@@ -61,17 +61,20 @@ class Governor:
         """The board has done so many steps of a course that keeps below the limit.
 
         Args:
-            course: How they went.
+            course: How they went; the limit looks at it as if nothing stretched it.
             count: How many of them.
             draw: The power at the clocks at which they did.
         """
         self.capped = False
-        lasts, constant_ns = course.lasts_ns, self._constant_s * NS_PER_S
+        lasts, constant_ns = course.lasts_ns, self._constant_s * NS_PER_S * course.stretch
         first = max(0, count - 1 - int(_FORGOTTEN * constant_ns / lasts[0]))
         # Of all steps in nanoseconds times watts, but for what is drawn at rest.
         busy, memory, compute = course.busy, course.memory, course.compute
-        joules = draw.busy * busy.at(first) + draw.memory * memory.at(first) + draw.compute * compute.at(first)
-        growth = draw.busy * busy.growth + draw.memory * memory.growth + draw.compute * compute.growth
+        busy_w, memory_w, compute_w = (
+            draw.busy * max(1.0, course.stretch), draw.memory * course.stretch, draw.compute * course.stretch
+        )  # fmt: skip
+        joules = busy_w * busy.at(first) + memory_w * memory.at(first) + compute_w * compute.at(first)
+        growth = busy_w * busy.growth + memory_w * memory.growth + compute_w * compute.growth
         mean_w, still, rate = self.mean_w - draw.still, draw.still, -1 / constant_ns
         for lasted in lasts[first:count]:
             watts = joules / lasted

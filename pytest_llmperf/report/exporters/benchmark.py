@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_llmperf.report.results import MetricValue, Results, TestRecord
 from pytest_llmperf.report.units import format_change, printable
-from pytest_llmperf.report.wording import format_interval, format_tolerance, plural
+from pytest_llmperf.report.wording import engine_name, format_interval, format_tolerance, plural
 
 __all__ = ["METRICS", "benchmark"]
 
@@ -69,5 +69,5 @@ def _extra(test: TestRecord, name: str, metric: MetricValue) -> list[str]:
             interval = "" if verdict.interval is None else f" ({format_interval(verdict.interval)})"
             lines.append(f"{change}{interval}, tolerance {format_tolerance(verdict.tolerance, metric.better)}")
     if test.engine is not None:
-        lines.append(printable(f"{test.engine.kind} {test.engine.version}, {test.engine.model}, {test.engine.device}"))
+        lines.append(printable(f"{engine_name(test.engine)}, {test.engine.model}, {test.engine.device}"))
     return lines

@@ -13,6 +13,7 @@ from pytest_llmperf.report.units import format_change, format_value
 from pytest_llmperf.report.wording import (
     against,
     better_of,
+    engine_name,
     evidence,
     failed_otherwise,
     improved,
@@ -96,7 +97,7 @@ def _sentence(test: TestRecord, verdict: VerdictRecord) -> str:
 def _environment(results: Results) -> list[str]:
     """Engine, hardware, treatment and clock: one line each."""
     engines = [test.engine for test in results.tests if test.engine]
-    said = [f"{e.kind} {e.version}, {e.model} ({e.dtype}) on {e.device}" for e in engines]
+    said = [f"{engine_name(e)}, {e.model} ({e.dtype}) on {e.device}" for e in engines]
     lines = [f"- {text(one)}" for one in list(dict.fromkeys(said))[:4]]
     treatments = [json.dumps(e.treatment, default=str) for e in engines if e.treatment]
     lines += [f"- arguments under test: {text(one)}" for one in list(dict.fromkeys(treatments))[:2]]

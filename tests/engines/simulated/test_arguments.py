@@ -172,7 +172,9 @@ class TestServing:
         assert (told.device_count, told.tensor_parallel_size, told.pipeline_parallel_size) == (1, 1, 1)
         assert told.max_model_len == 32768
         assert told.args == {
-            "seed": 0, "launch_noise": 0.0, "repeat_noise": 0.0, "slowdown": 1.0, "power_scale": 1.0
+            "seed": 0, "launch_noise": 0.0, "repeat_noise": 0.0, "slowdown": 1.0, "power_scale": 1.0,
+            "max_num_batched_tokens": 2048, "max_num_seqs": 128, "max_model_len": 32768, "block_size": 16,
+            "num_gpu_blocks": simulated()._deployment.kv_blocks,
         }  # fmt: skip
         assert told.treatment == {}
 
@@ -182,14 +184,15 @@ class TestServing:
         assert told.treatment == {"max_num_seqs": 7, "seed": 3}
         assert told.args == {
             "seed": 3, "launch_noise": 0.0, "repeat_noise": 0.0, "slowdown": 1.0, "power_scale": 1.0,
-            "max_model_len": 512, "load_format": "dummy", "max_num_seqs": 7,
+            "max_model_len": 512, "load_format": "dummy", "max_num_seqs": 7, "max_num_batched_tokens": 2048,
+            "block_size": 16, "num_gpu_blocks": told.args["num_gpu_blocks"],
         }  # fmt: skip
 
     def test_the_command_line_wins_over_the_marker(self):
         assert info(args={"max_model_len": 512}, max_model_len=256).max_model_len == 256
 
     def test_what_vllm_takes_and_changes_nothing_here_changes_nothing(self):
-        ignored = {"load_format": "dummy", "disable_log_stats": True, "compilation_config": {"level": 3}}
+        ignored = {"load_format": "dummy", "disable_log_stats": True, "compilation_config": {}}
         ignored |= {"pipeline_parallel_size": 1, "speculative_config": None, "enable_lora": False, "max_num_seqs": None}
         assert at_once(simulated(args=ignored), (64, 8)) == at_once(simulated(), (64, 8))
 
@@ -254,6 +257,14 @@ class TestRefused:
             simulated(**given)
 
     @pytest.mark.parametrize(
+        ("name", "value", "why"),
+        [("seed", 1.5, "a whole number"), ("max_num_batched_tokens", 10**400, "a whole number of at most")],
+    )
+    def test_a_number_beyond_what_makes_sense(self, name, value, why):
+        with pytest.raises(OptionError, match=f"sim:h200: {name} is {why}"):
+            simulated(**{name: value})
+
+    @pytest.mark.parametrize(
         ("name", "value"),
         [
             ("pipeline_parallel_size", 2),
@@ -265,6 +276,10 @@ class TestRefused:
             ("cpu_offload_gb", 10),
             ("hf_overrides", {"num_hidden_layers": 2}),
             ("kv_transfer_config", {}),
+            ("compilation_config", {"cudagraph_mode": "NONE"}),
+            ("optimization_level", 0),
+            ("cuda_graph_sizes", [1]),
+            ("attention_backend", "FLASHINFER"),
         ],
     )
     def test_what_is_not_simulated(self, name, value):
@@ -285,6 +300,7 @@ class TestRefused:
         [
             ({"quantization": "magic"}, r"quantization=magic.*Use bitsandbytes or fp8"),
             ({"quantization": "awq"}, r"quantization=awq"),
+            ({"quantization": "bitsandbytes"}, r"kernels of bitsandbytes take is not simulated"),
             ({"quantization": "fp8", "name": "sim:v100"}, r"fp8 needs a GPU of compute capability 7\.5.*has 7\.0"),
             ({"dtype": "bfloat16", "name": "sim:v100"}, r"bfloat16 needs.*8\.0.*has 7\.0.*dtype=half"),
             ({"tensor_parallel_size": 3}, r"32 attention heads cannot be divided by tensor_parallel_size \(3\)"),

@@ -12,12 +12,14 @@ import pytest
 
 from pytest_llmperf.arithmetic import Architecture, Hardware
 from pytest_llmperf.clock import NS_PER_S
-from pytest_llmperf.engines import Request
+from pytest_llmperf.engines import Offer, Request
 from pytest_llmperf.engines.simulated import SimulatedEngine
 from pytest_llmperf.engines.spec import SIMULATED, EngineChoice, specify
 from pytest_llmperf.errors import EngineError
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.models import Model, resolve
+from pytest_llmperf.simulation.board import BoardModel
+from tests.engines.simulated.engines import requests
 from tests.engines.simulated.engines import simulated as engine
 from tests.simulation.round_numbers import round_board
 
@@ -133,7 +135,7 @@ class TestAnswer:
 
 class TestPhysics:
     def test_better_boards_are_faster(self):
-        boards = [round_board(name.removeprefix("sim:")) for name in SIMULATED]
+        boards = [round_board(key) for key in ("v100", "a100-40gb", "a100", "h100", "h200")]
         boards.sort(key=lambda board: board.hardware.peak_bandwidth)
         taken = [seconds(engine(f"sim:{board.key}"), (512, 32)) for board in boards]
         assert taken == sorted(taken, reverse=True)
@@ -303,3 +305,45 @@ class TestClosing:
         with simulated.clock.runner() as runner:
             runner.run(work())
         assert len(times(simulated, (8, 2))[0]) == 2
+
+
+class TestAloneOnIt:
+    def test_an_offer_beside_another_is_refused(self):
+        made = engine()
+
+        async def work():
+            await made.open()
+            offer = Offer(tuple(requests((64, 32))))
+            return await asyncio.gather(made.carry(offer), made.carry(offer), return_exceptions=True)
+
+        with made.clock.runner() as runner:
+            done, refused = runner.run(work())
+        assert len(done) == 1
+        assert isinstance(refused, EngineError)
+        assert "one offer at a time" in str(refused)
+
+    def test_so_is_a_request_and_afterwards_it_is_served(self):
+        made = engine()
+        (request,) = requests((64, 4))
+
+        async def ask():
+            return [chunk async for chunk in made.generate(request)]
+
+        async def work():
+            await made.open()
+            carried = asyncio.ensure_future(made.carry(Offer(tuple(requests((64, 32))))))
+            await asyncio.sleep(0)
+            with pytest.raises(EngineError, match="one offer at a time"):
+                await ask()
+            await carried
+            return await ask()
+
+        with made.clock.runner() as runner:
+            assert len(runner.run(work())) == 4
+
+
+@pytest.mark.parametrize("dtype", ["auto", "half"])
+def test_a_board_without_bfloat16_serves_in_float16(dtype):
+    made = engine("sim:v100", gpu=BoardModel.named("v100"), args={"dtype": dtype})
+    with made.clock.runner() as runner:
+        assert runner.run(made.open()).dtype == "float16"

@@ -247,3 +247,20 @@ def test_whatever_comes_the_work_is_done_and_the_mean_kept(steps):
         # Levels are means of up to 10 ms, and so know the running mean to the excess of that time.
         assert mean < 700 * (1 + 0.01 / constant_s)
     assert done == pytest.approx(computed, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("stretch", [0.8, 1.05, 1.5])
+def test_a_stretch_is_a_factor_on_the_whole_time_also_under_the_limit(stretch):
+    def ends(factor):
+        device = SimulatedDevice(round_board())
+        device.attach(lambda: 0)
+        device.load(10**9)
+        at, found = 0, []
+        for _ in range(60):
+            at = device.run(at, lambda sm_mhz, _: Pace(0.01 * 1980 / sm_mhz, 0.3, 0.9), stretch=factor)
+            found.append(at)
+        return found
+
+    plain = ends(1.0)
+    assert plain[-1] > 1.05 * 60 * 0.01 * 1e9  # the limit acts
+    assert ends(stretch) == pytest.approx([stretch * at for at in plain], rel=1e-4)

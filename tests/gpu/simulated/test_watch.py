@@ -157,3 +157,22 @@ def test_a_span_of_many_minutes_is_read_less_often_but_twice_an_update(key, apar
     with clock.runner() as runner:
         samples = runner.run(work())
     assert {b - a for a, b in pairwise(samples.at_ns[:-1])} == {apart_ms * MS}
+
+
+def test_a_span_of_hours_is_read_near_its_ends_and_now_and_then():
+    device, clock = SimulatedDevice("h200"), VirtualClock()
+
+    async def work():
+        device.attach(clock.now)
+        watch = SimulatedWatch([device])
+        await watch.begin()
+        begun = clock.now()
+        await clock.sleep_until(begun + 9000 * NS_PER_S)
+        ended = clock.now()
+        return (await watch.end())[0], begun, ended
+
+    with clock.runner() as runner:
+        samples, begun, ended = runner.run(work())
+    assert len(samples.counter_at_ns) < 25_000  # of 180,000 looks
+    energy = by_counter(samples.counter(), begun, ended)
+    assert energy.watts == pytest.approx(device.product.model.power.idle_w, rel=1e-6)
