@@ -91,11 +91,12 @@ def search(model: BoardModel, points: Sequence[Point]) -> tuple[BoardModel, dict
     if not points:
         raise SystemExit(f"There is no point to fit {model.key} to: see _FITTED_TO in benchmarks/simulation/fit.py.")
     boards = sorted({point.board for point in points})[1:]
-    start = [math.log(parameter(model, name)) for name in FITTED]
+    names = [name for name in FITTED if parameter(model, name) > 0]
+    start = [math.log(parameter(model, name)) for name in names]
 
     def candidate(x: Any) -> tuple[BoardModel, dict[str, float]]:
-        values = {name: math.exp(value) for name, value in zip(FITTED, x, strict=False)}
-        return with_parameters(model, values), dict(zip(boards, map(math.exp, x[len(FITTED) :]), strict=True))
+        values = {name: math.exp(value) for name, value in zip(names, x, strict=False)}
+        return with_parameters(model, values), dict(zip(boards, map(math.exp, x[len(names) :]), strict=True))
 
     def residuals(x: Any) -> list[float]:
         tried, gains = candidate(x)
@@ -106,7 +107,7 @@ def search(model: BoardModel, points: Sequence[Point]) -> tuple[BoardModel, dict
                     found.append(math.log1p(error) / _WANTED[name])
         return found
 
-    upper = [math.log(_MOST[name]) if name in _MOST else math.inf for name in FITTED] + [math.inf] * len(boards)
+    upper = [math.log(_MOST[name]) if name in _MOST else math.inf for name in names] + [math.inf] * len(boards)
     best = least_squares(
         residuals, [*start, *[0.05] * len(boards)], bounds=([-math.inf] * len(upper), upper), diff_step=0.01,
         loss="soft_l1", max_nfev=20, verbose=2,
