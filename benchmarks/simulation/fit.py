@@ -117,10 +117,11 @@ def search(model: BoardModel, points: Sequence[Point]) -> tuple[BoardModel, dict
 
 def write(model: BoardModel) -> None:
     """Put the fitted parameters into the board's file, to three digits."""
-    with_resource = files("pytest_llmperf.simulation") / "boards" / f"{model.key}.toml"
-    file = Path(str(with_resource))
+    file = Path(str(files("pytest_llmperf.simulation") / "boards" / f"{model.key}.toml"))
     text = file.read_text("utf-8")
     for name in FITTED:
+        if parameter(model, name) == 0:  # none, and none was fitted
+            continue
         attribute = name.partition(".")[2]
         text, count = re.subn(
             rf"(?m)^{attribute} = .*$",
