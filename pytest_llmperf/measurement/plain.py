@@ -129,7 +129,12 @@ class Measurement:
             measured=self.peaks,
         )
         clock = self.clock
-        context = Context(slo=self.workload.slo, roof=roof, sm_clock_hz=None if clock is None else clock * 1e6)
+        context = Context(
+            slo=self.workload.slo,
+            roof=roof,
+            sm_clock_hz=None if clock is None else clock * 1e6,
+            keeps_prefixes=self.workload.shared_prefix > 0 and bool(info.args.get("enable_prefix_caching")),
+        )
         launches = [launch.repeats for launch in self.launches]
         readings = [launch.readings for launch in self.launches]
         return {

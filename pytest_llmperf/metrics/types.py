@@ -52,11 +52,14 @@ class Context:
         slo: Limits in seconds by latency metric.
         roof: The model on its hardware.
         sm_clock_hz: The SM clock that the GPUs are locked at; ``None`` when they are not.
+        keeps_prefixes: Whether requests share a prefix that the engine keeps: it computes a part of each prompt only,
+            and does not tell which.
     """
 
     slo: Mapping[str, float] = field(default_factory=dict)
     roof: Roof = field(default_factory=Roof)
     sm_clock_hz: float | None = None
+    keeps_prefixes: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
 __all__ = ["METRICS", "mean_running"]
 
+_KEPT = "requests share a prefix that the engine keeps, and how much of each prompt it computes is not told"
+
 
 def mean_running(repeat: RepeatTrace) -> float:
     """Sequences that decoded at once, as a mean over the time in which any did; 0 when none did.
@@ -84,6 +86,8 @@ def _mfu(repeat: RepeatTrace, context: Context) -> Outcome:
     known = _known(context)
     if isinstance(known, Missing):
         return known
+    if context.keeps_prefixes:
+        return Missing(_KEPT)
     model, hardware = known
     try:
         peak = roofline.peak_matmul_flops(model, hardware, sm_clock_hz=context.sm_clock_hz)
@@ -117,6 +121,8 @@ def _roofline_efficiency(repeat: RepeatTrace, context: Context) -> Outcome:
     tpot = sampled((request_tpot(r) for r in done), ONE_TOKEN)
     if isinstance(tpot, Missing) and not _single_batch(repeat):
         return Missing("prefills of a load that is no single batch overlap in unknown ways")
+    if isinstance(tpot, Missing) and context.keeps_prefixes:
+        return Missing(_KEPT)
     try:
         if isinstance(tpot, Missing):
             allowed = roofline.prefill_time(

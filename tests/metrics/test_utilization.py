@@ -119,3 +119,12 @@ def test_a_batch_of_which_a_part_waited_for_the_others_end_is_counted_from_its_s
     assert mean_running(RepeatTrace(0, 0, "batch", together)) == 2
     one_after_the_other = request(first_ms=0, tpot_ms=100, tokens=3), request(first_ms=200, tpot_ms=100, tokens=3)
     assert mean_running(RepeatTrace(0, 0, "batch", one_after_the_other)) == 1
+
+
+def test_prompts_of_which_a_part_is_kept_are_not_counted_as_computed():
+    batch = RepeatTrace(0, 0, "batch", (request(),))
+    context = Context(roof=roof(), keeps_prefixes=True)
+    assert "how much of each prompt it computes" in measure(REGISTRY["mfu"], batch, context).reason
+    assert measure(REGISTRY["roofline_efficiency"], batch, context) > 0  # of decode
+    prefill = RepeatTrace(0, 0, "batch", (request(tokens=1),))
+    assert "how much of each prompt" in measure(REGISTRY["roofline_efficiency"], prefill, context).reason
