@@ -123,7 +123,7 @@ class TestBatch:
     def test_nor_very_much_that_of_whole_requests(self, clock):
         # The more there are, the more of the time is prefill, which draws more.
         power = [watts(END_TO_END, batch, clock) for batch in (1, 2, 4, 8, 16)]
-        assert max(power) < 1.20 * min(power)
+        assert max(power) < (1.10 if clock in (750, 900) else 1.20) * min(power)
         assert power[2] < 1.10 * power[0]
 
     @pytest.mark.parametrize("lengths", [DECODE, END_TO_END], ids=str)
