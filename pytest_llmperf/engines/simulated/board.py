@@ -45,7 +45,8 @@ class SimulatedBoard(Protocol):
         Args:
             start_ns: When it begins, in the engine's time.
             pace: How long each GPU takes for it and what it uses meanwhile, at an SM and a memory clock in MHz.
-            stretch: A factor on that time; what is used is spread over it.
+            stretch: A factor on the whole time, also where the power limit acts: the limit takes from the clock what it
+                would take without. What is used is spread over it.
             until_ns: The step does not end before: the host is still launching it. The same work is spread over that
                 time.
 

@@ -3,8 +3,8 @@
 The mean is of first order: it follows the power with a time constant. While it is below the limit the board runs at
 the clock that it was asked for, whatever it draws. From the moment at which it would exceed the limit, the board runs
 at the highest clock that keeps it there, until the mean would keep below the limit at the clock asked for, or the board
-rests. That is what a real one does with a burst: on an H200 prefill draws 890 W for some 70 ms and 700 W from there on,
-at a lower clock, and after a pause of a tenth of a second it does so again.
+rests. That is what a real one does with a burst: on an H200 prefill was seen to draw 890 W for less than a tenth of a
+second and about 700 W from there on, at a lower clock, and to do so again after a decode or a pause.
 """
 
 from __future__ import annotations
