@@ -50,16 +50,13 @@ class Ramp(NamedTuple):
         pace: Of the step so many after the first, at an SM and a memory clock in MHz.
         steps: How many there are.
         stretch: A factor on their time.
-        launch_ns: None takes less: meanwhile the host launches the next.
-        queued: Whether the first waits for the GPU. Then none must end before its successor has been launched, because
-            the queue would run empty.
+        launch_ns: How long the host takes to launch each: one that took less would end before its successor is there.
     """
 
     pace: Callable[[int, float, float], Pace]
     steps: int
     stretch: float
     launch_ns: int
-    queued: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +109,13 @@ def foresee(ramp: Ramp, start_ns: int, until_ns: int, sm_mhz: float, memory_mhz:
         memory_mhz: The memory clock in MHz.
 
     Returns:
-        Its course; ``None`` where the steps do not grow evenly, or the GPU waits for launches now and then.
+        Its course; ``None`` where the steps do not grow evenly, or the GPU would have to wait for launches.
     """
     first = _used(ramp.pace(0, sm_mhz, memory_mhz))
     alone_ns = round(first[0] * ramp.stretch)
-    if ramp.queued and alone_ns < ramp.launch_ns:
+    if alone_ns < max(ramp.launch_ns, 1):
         return None
-    shortest_ns = max(alone_ns, ramp.launch_ns, 1)
-    count = min(ramp.steps, max(0, until_ns - start_ns) // shortest_ns + 2)
+    count = min(ramp.steps, max(0, until_ns - start_ns) // alone_ns + 2)
     last = count - 1
     lines = _lines(first, _used(ramp.pace(last, sm_mhz, memory_mhz)), last)
     if last > 1 and not _straight(lines, _used(ramp.pace(last // 2, sm_mhz, memory_mhz)), last // 2):
@@ -129,8 +125,6 @@ def foresee(ramp: Ramp, start_ns: int, until_ns: int, sm_mhz: float, memory_mhz:
         return None
     begin, growth = busy.first * ramp.stretch, busy.growth * ramp.stretch
     lasts = [round(begin + growth * step) for step in range(count)]
-    if alone_ns < shortest_ns:
-        lasts = [max(each, shortest_ns) for each in lasts]
     ends = list(accumulate(lasts, initial=start_ns))
     del ends[0]
     # A kernel never runs for longer than its step takes.

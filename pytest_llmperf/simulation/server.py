@@ -320,7 +320,7 @@ class Server:
         launch_ns = round(self._steps.launch_s(work(first)) * factor * _NS_PER_S)
         ramp = Ramp(
             lambda ahead, sm_mhz, memory_mhz: pace(work(first + ahead), sm_mhz, memory_mhz),
-            count - first, factor, launch_ns, queued=True,
+            count - first, factor, launch_ns,
         )  # fmt: skip
         course = self._outlook.foresee(start_ns, ramp, min(arrival_ns, limit_ns))
         if course is None:

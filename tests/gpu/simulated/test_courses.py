@@ -56,11 +56,9 @@ def at_once(made, ramp, start_ns, count=None):
 
 
 RAMPS = {
-    "plain": Ramp(pace, 400, 1.0, 0, False),
-    "stretched": Ramp(pace, 200, 1.3, 0, False),
-    "launched slowly": Ramp(pace, 300, 1.0, 4_400_000, False),
-    "always launched slowly": Ramp(pace, 100, 1.0, 9_000_000, False),
-    "long steps": Ramp(long, 30, 1.0, 0, False),
+    "plain": Ramp(pace, 400, 1.0, 0),
+    "stretched": Ramp(pace, 200, 1.3, 0),
+    "long steps": Ramp(long, 30, 1.0, 0),
 }
 
 
@@ -135,25 +133,25 @@ def test_looking_ahead_changes_nothing():
 
 def test_what_could_reach_the_power_limit_is_not_foreseen():
     made, _ = device()
-    assert made.foresee(0, Ramp(heavy, 10, 1.0, 0, False), FAR) is None
+    assert made.foresee(0, Ramp(heavy, 10, 1.0, 0), FAR) is None
 
     def ends_heavy(step, sm_mhz, memory_mhz):
         return Pace(0.02, 0.5, step / 10)
 
-    assert made.foresee(0, Ramp(ends_heavy, 3, 1.0, 0, False), FAR) is not None
-    assert made.foresee(0, Ramp(ends_heavy, 11, 1.0, 0, False), FAR) is None
+    assert made.foresee(0, Ramp(ends_heavy, 3, 1.0, 0), FAR) is not None
+    assert made.foresee(0, Ramp(ends_heavy, 11, 1.0, 0), FAR) is None
 
 
 def test_light_steps_after_capped_ones_end_the_cap():
     (some, now), (other, then) = device(), device()
     ends = []
     for made, way in ((some, at_once), (other, by_itself)):
-        end = by_itself(made, Ramp(heavy, 20, 1.0, 0, False), 0)
+        end = by_itself(made, Ramp(heavy, 20, 1.0, 0), 0)
         assert made._governor.capped
         end = by_itself(made, RAMPS["plain"]._replace(steps=1), end)  # the mean is below the limit from here on
         ends.append(way(made, RAMPS["plain"], end))
         assert not made._governor.capped
-        ends.append(by_itself(made, Ramp(heavy, 20, 1.0, 0, False), ends[-1]))
+        ends.append(by_itself(made, Ramp(heavy, 20, 1.0, 0), ends[-1]))
     assert ends[:2] == pytest.approx(ends[2:], abs=5)
     now[0] = then[0] = ends[1]
     assert some.throttle_ns()["sw_power_cap"] == pytest.approx(other.throttle_ns()["sw_power_cap"], abs=20)
@@ -201,4 +199,4 @@ class TestGroup:
         def clocked(step, sm_mhz, memory_mhz):
             return pace(step, sm_mhz, memory_mhz)._replace(seconds=2 / sm_mhz)
 
-        assert group.foresee(0, Ramp(clocked, 9, 1.0, 0, False), FAR) is None
+        assert group.foresee(0, Ramp(clocked, 9, 1.0, 0), FAR) is None
