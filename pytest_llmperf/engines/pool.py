@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pytest_llmperf.engines import Engine, EngineInfo
@@ -34,6 +34,8 @@ class RunningEngine:
     runner: asyncio.Runner
     launch: int
     interrupted: bool = False
+    #: What ended the work before its time, as often as it did.
+    interruptions: list[BaseException] = field(default_factory=list)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end on the engine's loop; Ctrl-C cancels it.
@@ -43,9 +45,23 @@ class RunningEngine:
         """
         try:
             return _run(self.runner, work)
-        except BaseException:
+        except BaseException as error:
             self.interrupted = True
+            self.interruptions.append(error)
             raise
+
+    def close(self) -> None:
+        """Close the engine and its loop, whatever an interruption has left on that loop."""
+        try:
+            if self.interrupted:
+                _insist(self.runner, self.engine.close(), self.interruptions)
+            else:
+                self.run(self.engine.close())
+        finally:
+            if self.interrupted:
+                _abandon(self.runner, self.interruptions)
+            else:
+                self.runner.close()
 
 
 def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
@@ -74,16 +90,39 @@ def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
     raise thrown[0]
 
 
-def _abandon(runner: asyncio.Runner) -> None:
-    """Close an event loop on which tasks may hang for ever."""
+def _insist(runner: asyncio.Runner, work: Coroutine[Any, Any, Any], known: list[BaseException]) -> None:
+    """Run a coroutine to its end on an interrupted loop.
+
+    A task that a signal's exception ended hands it to the tasks that wait for it, and each of them stops the loop once
+    more; a stop that was asked for before the interruption may be due as well. Neither is news, and the work goes on;
+    an interruption of its own (a second Ctrl-C) is.
+    """
     loop = runner.get_loop()
     loop.set_exception_handler(lambda *_: None)
+    task = loop.create_task(work)
+    while not task.done():
+        try:
+            loop.run_until_complete(task)
+        except BaseException as error:
+            stopped = isinstance(error, RuntimeError) and not task.done()
+            if not stopped and not any(error is one for one in known):
+                raise
+    task.result()
+
+
+def _abandon(runner: asyncio.Runner, known: list[BaseException]) -> None:
+    """Close an event loop on which tasks may hang for ever."""
+    loop = runner.get_loop()
     if tasks := asyncio.all_tasks(loop):
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.wait(tasks, timeout=_PATIENCE_S))
+        _insist(runner, _wait(tasks), known)
     loop.close()
     asyncio.set_event_loop(None)  # as the runner's own closing does
+
+
+async def _wait(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.wait(tasks, timeout=_PATIENCE_S)
 
 
 class EnginePool:
@@ -157,12 +196,5 @@ class EnginePool:
     def close(self) -> None:
         """Close the open engine, if any."""
         running, self._running = self._running, None
-        if running is None:
-            return
-        try:
-            running.run(running.engine.close())
-        finally:
-            if running.interrupted:
-                _abandon(running.runner)
-            else:
-                running.runner.close()
+        if running is not None:
+            running.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import warnings
 
 import pytest
@@ -196,6 +197,63 @@ class TestFailing:
             pool.close()
         assert factory.all_loops_closed()
         pool.close()
+
+    @pytest.mark.parametrize("waiting", [1, 2, 5])
+    def test_an_interruption_that_waiting_tasks_hand_on_does_not_keep_the_engine_open(self, waiting):
+        async def strike():
+            raise KeyboardInterrupt("SIGTERM")
+
+        async def wait_for(another):
+            await asyncio.gather(another)
+
+        async def offer():
+            task = asyncio.ensure_future(strike())
+            tasks = [task]
+            for _ in range(waiting):
+                tasks.append(asyncio.ensure_future(wait_for(tasks[-1])))
+            await asyncio.gather(*tasks)
+
+        factory = Factory()
+        pool = EnginePool(factory)
+        running = pool.get(SPEC)
+        close = running.engine.close
+
+        async def close_slowly():
+            for _ in range(10):
+                await asyncio.sleep(0)
+            await close()
+
+        running.engine.close = close_slowly
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            running.run(offer())
+        pool.close()
+        assert factory.log == ["open {}#0", "close {}#0"]
+        assert factory.all_loops_closed()
+
+    def test_a_stop_that_was_due_when_the_interruption_came_does_not_keep_the_engine_open(self):
+        async def strike():
+            asyncio.get_running_loop().call_soon(asyncio.get_running_loop().stop)
+            raise KeyboardInterrupt("SIGTERM")
+
+        factory = Factory()
+        pool = EnginePool(factory)
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            pool.get(SPEC).run(strike())
+        pool.close()
+        assert factory.log == ["open {}#0", "close {}#0"]
+        assert factory.all_loops_closed()
+
+    def test_an_interruption_of_the_closing_itself_is_heard(self):
+        async def strike():
+            raise KeyboardInterrupt("SIGTERM")
+
+        factory = Factory(close=KeyboardInterrupt("again"))
+        pool = EnginePool(factory)
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            pool.get(SPEC).run(strike())
+        with pytest.raises(KeyboardInterrupt, match="again"):
+            pool.close()
+        assert factory.all_loops_closed()
 
     def test_after_work_that_fails_another_engine_is_started(self):
         async def fail():
