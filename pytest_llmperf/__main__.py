@@ -54,7 +54,7 @@ def _run(arguments: list[str]) -> int:
         return _read_again(options)
     try:
         if options.command == "schema":
-            from pytest_llmperf.report.results import json_schema
+            from pytest_llmperf.results import json_schema
 
             print(json_schema(), end="")
             return 0

@@ -21,7 +21,7 @@ from pytest_llmperf.gpu.energy import Joules, NoEnergy
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.overhead import client_overhead
-from pytest_llmperf.report.results import TestRecord
+from pytest_llmperf.results import TestRecord
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.trace import RequestTrace
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.gate import Better, logs
-from pytest_llmperf.report.results import Results, TestRecord
 from pytest_llmperf.report.write import load_run
+from pytest_llmperf.results import Results, TestRecord
 
 __all__ = ["Gated", "Material", "material_of", "read_material"]
 

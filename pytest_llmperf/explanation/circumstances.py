@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_llmperf.report.results import TestRecord
+from pytest_llmperf.results import TestRecord
 
 __all__ = ["boards_of", "differing_arguments", "under_test"]
 

@@ -11,8 +11,8 @@ from pytest_llmperf.explanation.comparison import compare_runs
 from pytest_llmperf.explanation.derivation import chosen, derive, plain
 from pytest_llmperf.explanation.printing import derived_lines
 from pytest_llmperf.explanation.side_by_side import compared_lines
-from pytest_llmperf.report.results import Results, read_results
 from pytest_llmperf.report.write import load_run
+from pytest_llmperf.results import Results, read_results
 
 __all__ = ["compare", "explain"]
 

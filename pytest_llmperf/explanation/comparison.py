@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pytest_llmperf.explanation.circumstances import differing_arguments
 from pytest_llmperf.explanation.movement import Movement, movements
 from pytest_llmperf.explanation.statistics import centre, ratio_interval, usable
-from pytest_llmperf.report.results import Engine, MetricValue, Results, TestRecord
+from pytest_llmperf.results import Engine, MetricValue, Results, TestRecord
 
 __all__ = ["BOUND_TO_BOARD", "ComparedMetric", "ComparedRuns", "ComparedTest", "compare_runs"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_llmperf.fingerprint import DEFINITIONS
-from pytest_llmperf.report.results import MetricValue, Results, TestRecord, VerdictRecord
+from pytest_llmperf.results import MetricValue, Results, TestRecord, VerdictRecord
 
 __all__ = ["contradictions", "same", "tolerance_differs"]
 

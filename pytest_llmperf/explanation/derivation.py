@@ -13,7 +13,7 @@ from pytest_llmperf.explanation.sentences import Explanation, explain
 from pytest_llmperf.explanation.statistics import again
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
-from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
+from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive", "plain"]
 

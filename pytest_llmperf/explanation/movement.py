@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytest_llmperf.explanation.circumstances import boards_of
 from pytest_llmperf.explanation.rules import PARTS, RULES
-from pytest_llmperf.report.results import ConditionRecord, TestRecord
+from pytest_llmperf.results import ConditionRecord, TestRecord
 
 __all__ = ["EnergySplit", "Movement", "Part", "energy_split", "movements", "over_http", "parts"]
 

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.explanation.derivation import DerivedTest, DerivedVerdict
-from pytest_llmperf.report.results import MetricValue
 from pytest_llmperf.report.units import format_change, format_value, printable
+from pytest_llmperf.results import MetricValue
 
 __all__ = ["WIDTH", "derived_lines", "wrapped"]
 

@@ -19,9 +19,9 @@ from pytest_llmperf.explanation.movement import (
     parts,
 )
 from pytest_llmperf.explanation.rules import CONSEQUENCES, ESSENTIAL, GROUPS, OF_SERVERS, PARTS, RULES
-from pytest_llmperf.report.results import TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.report.wording import against
+from pytest_llmperf.results import TestRecord, VerdictRecord
 
 __all__ = ["Explanation", "explain"]
 

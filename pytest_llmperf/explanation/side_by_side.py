@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pytest_llmperf.explanation.comparison import ComparedMetric, ComparedRuns, ComparedTest
 from pytest_llmperf.explanation.printing import WIDTH, wrapped
 from pytest_llmperf.explanation.statistics import CONFIDENCE
-from pytest_llmperf.report.results import Results
 from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.results import Results
 
 __all__ = ["compared_lines"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_llmperf import gate
 from pytest_llmperf.gate.decision import quantile, standard_error
-from pytest_llmperf.report.results import MetricValue, VerdictRecord
+from pytest_llmperf.results import MetricValue, VerdictRecord
 
 __all__ = ["CONFIDENCE", "again", "centre", "ratio_interval", "usable"]
 

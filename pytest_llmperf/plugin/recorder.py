@@ -28,7 +28,7 @@ from pytest_llmperf.plugin.keys import BOARDS
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-    from pytest_llmperf.report.results import Results
+    from pytest_llmperf.results import Results
 
 __all__ = ["Recorder"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_llmperf.report.results import MetricValue, VerdictRecord
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.report.wording import format_interval, plural
+from pytest_llmperf.results import MetricValue, VerdictRecord
 
 __all__ = ["strip"]
 

@@ -10,7 +10,6 @@ import jinja2
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report.charts import strip
-from pytest_llmperf.report.results import WORST_FIRST, MetricValue, NoiseRecord, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value
 from pytest_llmperf.report.upkeep import sentences
 from pytest_llmperf.report.wording import (
@@ -28,6 +27,7 @@ from pytest_llmperf.report.wording import (
     values,
     worst_regression,
 )
+from pytest_llmperf.results import WORST_FIRST, MetricValue, NoiseRecord, Results, TestRecord, VerdictRecord
 
 __all__ = ["render"]
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_llmperf.report.commands import saving
-from pytest_llmperf.report.results import Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value, printable
 from pytest_llmperf.report.wording import (
     badness,
@@ -24,6 +23,7 @@ from pytest_llmperf.report.wording import (
     value_of,
     values,
 )
+from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["failure_paragraph", "table"]
 

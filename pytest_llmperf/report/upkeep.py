@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_llmperf.report.commands import saving
-from pytest_llmperf.report.results import BaselinesRecord
+from pytest_llmperf.results import BaselinesRecord
 
 __all__ = ["merged", "sentences", "wrapped"]
 

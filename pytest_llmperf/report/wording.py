@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_llmperf.report.results import Engine, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value, percent, printable
+from pytest_llmperf.results import Engine, Results, TestRecord, VerdictRecord
 
 __all__ = [
     "against",

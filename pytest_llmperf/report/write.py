@@ -15,8 +15,8 @@ from pytest_llmperf.files import write_atomically
 from pytest_llmperf.report.exporters.benchmark import benchmark
 from pytest_llmperf.report.exporters.summary import summary
 from pytest_llmperf.report.html import render
-from pytest_llmperf.report.results import ClockRecord, Results, TestRecord, read_results
 from pytest_llmperf.report.upkeep import merged
+from pytest_llmperf.results import ClockRecord, Results, TestRecord, read_results
 
 __all__ = ["Journals", "assemble", "load_run", "read_journals", "write_report"]
 

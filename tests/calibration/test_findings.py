@@ -11,7 +11,7 @@ from pytest_llmperf.calibration.material import Gated, Material, material_of
 from pytest_llmperf.calibration.splits import split
 from pytest_llmperf.calibration.text import as_json, render
 from pytest_llmperf.errors import ResultsError
-from pytest_llmperf.report.results import Results
+from pytest_llmperf.results import Results
 
 
 def material(sd, *, launches=8, tests=4, tolerance=0.03, seed=0):

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_llmperf.__main__ import main
 from pytest_llmperf.explanation.derivation import chosen, derive
-from pytest_llmperf.report.results import json_schema
+from pytest_llmperf.results import json_schema
 
 from .records import GATE, RULES, document, record, results, run, verdict
 

@@ -1,6 +1,6 @@
 """Records of runs made by hand, as results.json keeps them."""
 
-from pytest_llmperf.report.results import Results
+from pytest_llmperf.results import Results
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",

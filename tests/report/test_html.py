@@ -7,7 +7,7 @@ import pytest
 
 from pytest_llmperf.report.charts import strip
 from pytest_llmperf.report.html import render
-from pytest_llmperf.report.results import MetricValue, Results, VerdictRecord
+from pytest_llmperf.results import MetricValue, Results, VerdictRecord
 
 from .records import (
     GATE,

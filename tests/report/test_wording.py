@@ -2,8 +2,8 @@
 
 import pytest
 
-from pytest_llmperf.report.results import VerdictRecord
 from pytest_llmperf.report.wording import badness, by_kind, evidence, judged, plural, worst_regression
+from pytest_llmperf.results import VerdictRecord
 
 from .records import GATE, PASSED, metric, record, results, verdict
 

@@ -11,9 +11,9 @@ import json
 import statistics
 from typing import Any
 
-from pytest_llmperf.report.results import MetricValue, Results, TestRecord
 from pytest_llmperf.report.units import format_change, printable
 from pytest_llmperf.report.wording import engine_name, format_interval, format_tolerance, plural
+from pytest_llmperf.results import MetricValue, Results, TestRecord
 
 __all__ = ["METRICS", "benchmark"]
 

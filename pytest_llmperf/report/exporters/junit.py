@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_llmperf.report.results import WORST_FIRST
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.report.wording import unit_of
+from pytest_llmperf.results import WORST_FIRST
 
 __all__ = ["properties"]
 

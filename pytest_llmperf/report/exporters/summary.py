@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 
 from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.exporters.markdown import code, fence, keep_within, table, text
-from pytest_llmperf.report.results import WORST_FIRST, Results, TestRecord, VerdictRecord
 from pytest_llmperf.report.units import format_change, format_value
 from pytest_llmperf.report.wording import (
     against,
@@ -25,6 +24,7 @@ from pytest_llmperf.report.wording import (
     values,
     worst_regression,
 )
+from pytest_llmperf.results import WORST_FIRST, Results, TestRecord, VerdictRecord
 
 __all__ = ["LONGEST", "summary"]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_llmperf.report.exporters.summary import LONGEST, summary
-from pytest_llmperf.report.results import Results
+from pytest_llmperf.results import Results
 
 from ..records import (
     ENGINE,

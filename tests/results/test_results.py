@@ -12,13 +12,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-import pytest_llmperf.report
+import pytest_llmperf.results
 from pytest_llmperf.__main__ import main
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report.html import render
-from pytest_llmperf.report.results import Results, json_schema, read_results
+from pytest_llmperf.results import Results, json_schema, read_results
 
-SCHEMA = Path(pytest_llmperf.report.__file__).parent / "results.schema.json"
+SCHEMA = Path(pytest_llmperf.results.__file__).parent / "results.schema.json"
 SUITE = """
 import pytest
 from pytest_llmperf import Workload

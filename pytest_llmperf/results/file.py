@@ -1,0 +1,79 @@
+"""The whole file: its schema, and how it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from pytest_llmperf.errors import ResultsError
+from pytest_llmperf.results.base import Model
+from pytest_llmperf.results.baselines import BaselinesRecord
+from pytest_llmperf.results.machine import Environment, Run
+from pytest_llmperf.results.metrics import Definition
+from pytest_llmperf.results.record import TestRecord
+from pytest_llmperf.results.verdicts import GateRecord
+
+__all__ = ["SCHEMA_VERSION", "WORST_FIRST", "Results", "json_schema", "read_results"]
+
+SCHEMA_VERSION = 1
+
+#: How reports sort tests: what a change of the engine did, then what nobody knows, then what is well.
+WORST_FIRST = (
+    "regressed",
+    "inconclusive",
+    "invalid",
+    "incomparable",
+    "no-baseline",
+    "improved",
+    "pass",
+    "not-applicable",
+    "measured",
+)
+
+
+class Results(Model):
+    """The whole file."""
+
+    schema_version: Literal[1]
+    run: Run
+    environment: Environment
+    definitions: dict[str, Definition] = Field(default={}, description="of the metrics, by name")
+    gate: GateRecord | None = Field(default=None, description="null when nothing was gated")
+    tests: list[TestRecord]
+    baselines: BaselinesRecord | None = Field(default=None, description="of a gating run that came to its end")
+
+    def worst_first(self) -> list[TestRecord]:
+        """The tests, those that need a reader first."""
+        return sorted(self.tests, key=lambda test: WORST_FIRST.index(test.verdict))
+
+    def to_json(self) -> str:
+        """Strict JSON (no NaN, no Infinity), indented by one space."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def json_schema() -> str:
+    """The JSON Schema of results.json, as published beside this module."""
+    schema = Results.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+
+
+def read_results(path: Path) -> Results:
+    """Read a results.json.
+
+    Raises:
+        ResultsError: it cannot be read, or is not of this schema; names the file and the first wrong field.
+    """
+    try:
+        return Results.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultsError(
+            f"{path} cannot be read ({error}).", remedy="Give a folder that a run has written."
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ResultsError(f"{path} is no results.json of schema {SCHEMA_VERSION}: {where}: {first['msg']}.") from None
