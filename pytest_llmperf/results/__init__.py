@@ -16,12 +16,15 @@ from pytest_llmperf.results.boards import (
     ObservedClock,
 )
 from pytest_llmperf.results.file import SCHEMA_VERSION, WORST_FIRST, Results, json_schema, read_results
+from pytest_llmperf.results.findings import Column, Finding, FindingKind, Mark
 from pytest_llmperf.results.machine import Engine, Environment, Gpu, Peaks, Run
 from pytest_llmperf.results.metrics import ConditionRecord, Definition, MetricValue, Percentiles
 from pytest_llmperf.results.outputs import Divergence, Outputs
 from pytest_llmperf.results.phases import PhaseRegression, Phases, PhaseWindow
 from pytest_llmperf.results.record import TestRecord
+from pytest_llmperf.results.roof import RoofPoint, RoofRecord
 from pytest_llmperf.results.serving import Calibration, Client, Overhead, Requests, Search, Server, Trial
+from pytest_llmperf.results.timeline import Capped, PhaseSpan, Timeline
 from pytest_llmperf.results.verdicts import AdvisoryRecord, GateRecord, NoiseRecord, VerdictRecord
 
 __all__ = [
@@ -31,16 +34,21 @@ __all__ = [
     "BaselinesRecord",
     "BoardEnergy",
     "Calibration",
+    "Capped",
     "Client",
     "ClockRecord",
+    "Column",
     "ConditionRecord",
     "Definition",
     "Divergence",
     "EnergyRecord",
     "Engine",
     "Environment",
+    "Finding",
+    "FindingKind",
     "GateRecord",
     "Gpu",
+    "Mark",
     "MemoryClock",
     "MetricValue",
     "NamedBoardEnergy",
@@ -51,15 +59,19 @@ __all__ = [
     "Peaks",
     "Percentiles",
     "PhaseRegression",
+    "PhaseSpan",
     "PhaseWindow",
     "Phases",
     "Requests",
     "Results",
+    "RoofPoint",
+    "RoofRecord",
     "Run",
     "Search",
     "Server",
     "StaleBaseline",
     "TestRecord",
+    "Timeline",
     "Trial",
     "VerdictRecord",
     "json_schema",

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.results.base import Model
 from pytest_llmperf.results.baselines import BaselinesRecord
+from pytest_llmperf.results.findings import Finding
 from pytest_llmperf.results.machine import Environment, Run
 from pytest_llmperf.results.metrics import Definition
 from pytest_llmperf.results.record import TestRecord
@@ -43,6 +44,7 @@ class Results(Model):
     definitions: dict[str, Definition] = Field(default={}, description="of the metrics, by name")
     gate: GateRecord | None = Field(default=None, description="null when nothing was gated")
     tests: list[TestRecord]
+    findings: list[Finding] = Field(default=[], description="what several tests say together")
     baselines: BaselinesRecord | None = Field(default=None, description="of a gating run that came to its end")
 
     def worst_first(self) -> list[TestRecord]:

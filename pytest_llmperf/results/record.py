@@ -12,7 +12,9 @@ from pytest_llmperf.results.machine import Engine
 from pytest_llmperf.results.metrics import ConditionRecord, MetricValue
 from pytest_llmperf.results.outputs import Outputs
 from pytest_llmperf.results.phases import Phases
+from pytest_llmperf.results.roof import RoofRecord
 from pytest_llmperf.results.serving import Client, Overhead, Requests, Search, Server
+from pytest_llmperf.results.timeline import Timeline
 from pytest_llmperf.results.verdicts import AdvisoryRecord, VerdictRecord
 
 __all__ = ["TestRecord"]
@@ -42,6 +44,8 @@ class TestRecord(Model):
     client: list[Client] = Field(default=[], description="of a server's load client, launch by launch")
     server: list[Server] = Field(default=[], description="by the server's own metrics, launch by launch")
     conditions: dict[str, ConditionRecord] = Field(default={}, description="by name")
+    roof: RoofRecord | None = Field(default=None, description="null in files of versions that did not keep it")
+    timeline: Timeline | None = Field(default=None, description="of the last launch; null when no board was read")
     provenance: dict[str, Any] | None = Field(
         default=None, description="what a baseline of this measurement remembers of it; null when nothing was gated"
     )
