@@ -134,6 +134,10 @@ METRICS = (
         "the boards' performance counters (NVML's GPM)", of_launch=_read(lambda w: w.tensor_utilization),
     ),
     Metric(
+        "sm_activity", "1", "higher", "share of the SMs that had work, mean over the launch",
+        "the boards' performance counters (NVML's GPM)", of_launch=_read(lambda w: w.sm_activity),
+    ),
+    Metric(
         "gpu_utilization", "1", "higher", "share of the time in which some kernel ran, mean over the launch",
         "NVML's utilisation", of_launch=_read(lambda w: w.gpu_utilization),
     ),
