@@ -32,10 +32,11 @@ def roof_record(measurement: Measurement) -> dict[str, Any]:
     flops = _peak_flops(context)
     launches = [launch.repeats for launch in measurement.launches]
     steps = {phase: _typical(of_repeat, launches, context) for phase, of_repeat in _PHASES.items()}
+    copies, products = _reached(measurement.reached, gpus, roof)
     reasons = [
         None if model is not None else roof.why_no_model,
         None if hardware is not None else roof.why_no_hardware,
-        None if hardware is None or not isinstance(flops, Missing) else flops.reason,
+        *(one.reason for one in (flops, copies, products) if isinstance(one, Missing)),
         *(
             f"{phase}: {step.reason}"
             for phase, step in steps.items()
@@ -46,14 +47,15 @@ def roof_record(measurement: Measurement) -> dict[str, Any]:
     return {
         "peak_flops": None if isinstance(flops, Missing) else flops * gpus,
         "peak_bandwidth": hardware and hardware.peak_bandwidth * gpus,
-        **_reached(measurement.reached, gpus, context),
+        "copy_bandwidth": None if isinstance(copies, Missing) else copies,
+        "matmul_flops": None if isinstance(products, Missing) else products,
         "source": hardware and hardware.source,
         "memory_bytes": None if memory_bytes is None else round(memory_bytes * gpus),
         "total_params": model and model.total_params,
         "weight_bytes": model and model.weight_bytes(),
         "kv_bytes_per_token": model and model.kv_bytes_per_token(roof.kv_dtype, tensor_parallel=gpus),
         "points": [{"phase": phase, **asdict(step)} for phase, step in steps.items() if isinstance(step, Step)],
-        "reason": "; ".join(reason for reason in reasons if reason is not None) or None,
+        "reason": "; ".join(dict.fromkeys(reason for reason in reasons if reason is not None)) or None,
     }
 
 
@@ -70,25 +72,25 @@ def _peak_flops(context: Context) -> float | Missing:
         return Missing(error.problem)
 
 
-def _reached(reached: Sequence[DevicePeaks], gpus: int, context: Context) -> dict[str, float | None]:
-    """What all devices reached together; nothing where not all of them were measured."""
-    devices = reached[:gpus]
+def _reached(reached: Sequence[DevicePeaks], gpus: int, roof: Roof) -> tuple[float | Missing, float | Missing]:
+    """What all devices reached together in copies and in products, where all of them were measured."""
+    devices, dtype = reached[:gpus], _product_dtype(roof)
     if len(devices) < gpus:
-        return {"copy_bandwidth": None, "matmul_flops": None}
-    dtype = _product_dtype(context.roof)
-    products = [None if dtype is None else one.matmul_flops.get(dtype) for one in devices]
-    return {
-        "copy_bandwidth": sum(one.copy_bandwidth for one in devices),
-        "matmul_flops": None if None in products else sum(flops for flops in products if flops is not None),
-    }
+        return (nothing := Missing("what these devices reach at best was not measured")), nothing
+    copies = sum(one.copy_bandwidth for one in devices)
+    if dtype is None:
+        return copies, Missing(roof.why_no_model)
+    if not all(dtype in one.matmul_flops for one in devices):
+        return copies, Missing(f"products in {dtype} were not measured")
+    return copies, sum(one.matmul_flops[dtype] for one in devices)
 
 
 def _product_dtype(roof: Roof) -> str | None:
-    """What most weights are multiplied in: as the peak has it, float16 on a GPU that has no bfloat16."""
-    model, hardware = roof.architecture, roof.hardware
-    if model is None or hardware is None:
+    """What most weights are multiplied in, as the peak has it: float16 on a GPU that has no bfloat16."""
+    model, rates = roof.architecture, () if roof.hardware is None else roof.hardware.flops
+    if model is None:
         return None
-    return next((d for d in (model.matmul_dtype, model.compute_dtype, "float16") if d in hardware.flops), None)
+    return next((d for d in (model.matmul_dtype, model.compute_dtype, "float16") if d in rates), model.compute_dtype)
 
 
 def _typical(
