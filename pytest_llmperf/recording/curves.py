@@ -14,7 +14,7 @@ from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.gpu.energy import localised, ordered, steps
 from pytest_llmperf.gpu.energy.power_curve import HOLE_S, typical
 
-__all__ = ["Piece", "climbed", "held", "joined_spans", "lowest_of", "mean_of", "since_before", "usual_hold_ns"]
+__all__ = ["Piece", "climbed", "held", "joined_spans", "lowest_of", "mean_of", "usual_hold_ns"]
 
 #: From when until when, in ns, something had which value.
 Piece: TypeAlias = tuple[int, int, float]
@@ -42,12 +42,6 @@ def held(at_ns: Sequence[int], values: Sequence[float]) -> list[Piece]:
     ends = [min(later, at + longest) for at, later in pairwise(at_ns)]
     ends.append(at_ns[-1] + (at_ns[-1] - at_ns[-2] if len(at_ns) > 1 else 0))
     return [(at, end, value) for at, end, value in zip(at_ns, ends, values, strict=True) if value == value and end > at]
-
-
-def since_before(at_ns: Sequence[int], values: Sequence[float]) -> list[Piece]:
-    """Readings of which each is the mean since the one before; NaN is none."""
-    pairs = zip(pairwise(at_ns), values[1:], strict=True)
-    return [(before, at, value) for (before, at), value in pairs if value == value and at > before]
 
 
 def climbed(at_ns: Sequence[int], counter: Sequence[float]) -> list[Piece]:

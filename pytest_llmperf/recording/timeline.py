@@ -23,7 +23,6 @@ from pytest_llmperf.recording.curves import (
     joined_spans,
     lowest_of,
     mean_of,
-    since_before,
     usual_hold_ns,
 )
 from pytest_llmperf.runner import Launch
@@ -146,7 +145,7 @@ def _power(board: BoardSamples) -> list[Piece]:
 
 
 def _activity(boards: Sequence[BoardSamples], edges: Sequence[int]) -> list[float | None] | None:
-    told = [since_before(board.activity_at_ns, board.sm_active) for board in boards]
+    told = [board.activity() for board in boards]
     if not all(told):
         return None
     sums = _sums([mean_of(pieces, edges) for pieces in told])
@@ -161,7 +160,7 @@ def _reason(boards: Sequence[BoardSamples]) -> str | None:
             told[board.refused.get("power", "the power was not read")] = None
         if not held(board.at_ns, board.sm_clock_mhz):
             told[board.refused.get("sm_clock", "the SM clock was not read")] = None
-        if not since_before(board.activity_at_ns, board.sm_active):
+        if not board.activity():
             why = board.refused.get("activity") or board.refused.get("sm")
             told[why or "the SM activity was not read again and again"] = None
     return "; ".join(told) or None

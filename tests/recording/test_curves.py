@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llmperf.recording.curves import climbed, held, joined_spans, lowest_of, mean_of, since_before
+from pytest_llmperf.recording.curves import climbed, held, joined_spans, lowest_of, mean_of
 
 MS = 1_000_000
 S = 1000 * MS
@@ -28,11 +28,6 @@ def test_what_was_not_read_is_left_out_and_no_reading_bridges_a_hole():
     pieces = held(at, [1.0, NOTHING, *[3.0] * 9])
     assert (10 * MS, 20 * MS) not in [(start, end) for start, end, _ in pieces]
     assert pieces[8] == (90 * MS, 90 * MS + S // 2, 3.0)
-
-
-def test_a_mean_belongs_to_the_time_before_it():
-    assert since_before([0, 200, 400, 600], [NOTHING, 0.5, NOTHING, 0.7]) == [(0, 200, 0.5), (400, 600, 0.7)]
-    assert since_before([], []) == since_before([5], [0.5]) == []
 
 
 def test_a_counter_tells_the_power_between_its_steps():

@@ -123,8 +123,9 @@ def test_where_one_board_has_no_reading_there_is_no_sum():
 
 
 def active(samples, values, every_ms=200):
-    samples.activity_at_ns = array("q", (n * every_ms * MS for n in range(len(values) + 1)))
-    samples.sm_active = array("d", [float("nan"), *values])
+    samples.activity_since_ns = array("q", (n * every_ms * MS for n in range(len(values))))
+    samples.activity_at_ns = array("q", (n * every_ms * MS for n in range(1, len(values) + 1)))
+    samples.sm_active = array("d", values)
     return samples
 
 

@@ -14,7 +14,7 @@ from pytest_llmperf.gpu.sampling.sampler import NOTHING, REASONS, BoardSamples
 
 __all__ = ["dump_samples", "load_samples"]
 
-_TIMES = ("at_ns", "counter_at_ns", "slow_at_ns", "activity_at_ns")
+_TIMES = ("at_ns", "counter_at_ns", "slow_at_ns", "activity_since_ns", "activity_at_ns")
 _WHOLE = ("reasons",)
 #: Arrays of numbers, with the decimals that their sensors have.
 _NUMBERS = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from pytest_llmperf.gpu import ActivityMeter, Device, Reading, Unreadable
+from pytest_llmperf.gpu import Activity, ActivityMeter, Device, Reading, Unreadable
 from pytest_llmperf.gpu.sampling.counter_reads import CounterReads
 
 __all__ = ["NOTHING", "REASONS", "BoardSamples", "Collect", "Peek", "Sampling", "Start", "main"]
@@ -63,8 +63,9 @@ class BoardSamples:
         temperature_c: GPU temperature.
         memory_used: Bytes.
         utilization: 0 to 1.
-        activity_at_ns: When the performance counters were read, where the board has any.
-        sm_active: Mean SM activity from the read before to this one, 0 to 1; :data:`NOTHING` at the first.
+        activity_since_ns: From when each mean of the performance counters was taken, where the board has any.
+        activity_at_ns: Until when.
+        sm_active: That mean of the SM activity, 0 to 1.
         throttle_ns: By cause, how much the board's throttle-time counters grew while it was sampled.
         dram: Mean DRAM bandwidth utilisation over the time sampled, 0 to 1.
         tensor: Mean activity of the tensor cores, likewise.
@@ -85,6 +86,7 @@ class BoardSamples:
     temperature_c: array[float] = field(default_factory=lambda: array("d"))
     memory_used: array[float] = field(default_factory=lambda: array("d"))
     utilization: array[float] = field(default_factory=lambda: array("d"))
+    activity_since_ns: array[int] = field(default_factory=lambda: array("q"))
     activity_at_ns: array[int] = field(default_factory=lambda: array("q"))
     sm_active: array[float] = field(default_factory=lambda: array("d"))
     throttle_ns: dict[str, int] = field(default_factory=dict)
@@ -109,10 +111,17 @@ class BoardSamples:
             return NOTHING
         return float(reading)
 
-    def active(self, at_ns: int, sm: float) -> None:
-        """A read of the performance counters."""
-        self.activity_at_ns.append(at_ns)
-        self.sm_active.append(sm)
+    def activity(self) -> list[tuple[int, int, float]]:
+        """From when until when the SMs had which mean activity, look by look."""
+        return list(zip(self.activity_since_ns, self.activity_at_ns, self.sm_active, strict=True))
+
+    def active(self, since_ns: int, at_ns: int, activity: Reading[Activity]) -> None:
+        """Keep a look at the performance counters; a refusal is noted once."""
+        sm = self.number("sm", activity if isinstance(activity, Unreadable) else activity.sm)
+        if sm == sm and at_ns > since_ns:
+            self.activity_since_ns.append(since_ns)
+            self.activity_at_ns.append(at_ns)
+            self.sm_active.append(sm)
 
 
 class _Board:
@@ -127,7 +136,7 @@ class _Board:
         self._meter: ActivityMeter | None = None
         #: Beside the meter from begin to end one from look to look: means of unequal spans do not add up.
         self._pulse: ActivityMeter | None = None
-        self._pulses = self._pulses_ns = 0
+        self._pulses = self._pulses_ns = self._pulse_ns = 0
 
     def begin(self) -> None:
         """From now on what the board did counts, for what it counts itself."""
@@ -139,7 +148,7 @@ class _Board:
         self._meter = meter
         if not isinstance(pulse := self._device.activity_meter(), Unreadable):
             self._pulse = pulse
-            self.samples.active(time.monotonic_ns(), NOTHING)
+            self._pulse_ns = time.monotonic_ns()
 
     def read(self, round_number: int) -> None:
         device, samples = self._device, self.samples
@@ -198,8 +207,8 @@ class _Board:
         before = time.monotonic_ns()
         activity = pulse.read()
         after = time.monotonic_ns()
-        sm = activity if isinstance(activity, Unreadable) else activity.sm
-        self.samples.active(after, self.samples.number("sm", sm))
+        self.samples.active(self._pulse_ns, after, activity)
+        self._pulse_ns = after
         self._pulses_ns += after - before
         self._pulses += 1
         # The first read may be slow, and a single one late; the counter must not wait for it in every round.

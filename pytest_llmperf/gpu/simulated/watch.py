@@ -92,7 +92,8 @@ class _Reader:
         self._tick: int | None = None
         self._level: Level | None = None
         self._watts, self._clocks, self._reasons = NOTHING, (NOTHING, NOTHING), -1
-        self._pulse: ActivityMeter | None = None
+        self._pulse: Reading[ActivityMeter] | None = None
+        self._pulse_ns = 0
 
     def read(self, begun_ns: int, ended_ns: int, interval_ns: int) -> BoardSamples:
         start = begun_ns - _LEAD_STEPS * self._device.product.counter_period_ns
@@ -138,15 +139,12 @@ class _Reader:
         utilization = device.utilization()
         share = utilization if isinstance(utilization, Unreadable) else utilization.gpu
         samples.utilization.append(samples.number("utilization", share))
+        outside = self._timeline.outside(moment)
         if self._pulse is None:
-            pulse = device.activity_meter()
-            self._pulse = None if isinstance(pulse, Unreadable) else pulse
-            active: Reading[float] = NOTHING
-        else:
-            activity = self._pulse.read()
-            active = activity if isinstance(activity, Unreadable) else activity.sm
-        if self._pulse is not None:
-            samples.active(self._timeline.outside(moment), samples.number("sm", active))
+            self._pulse = device.activity_meter()
+        elif not isinstance(self._pulse, Unreadable):
+            samples.active(self._pulse_ns, outside, self._pulse.read())
+        self._pulse_ns = outside
 
     def _counter(self, moment: int) -> None:
         self._moment = moment
