@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from pytest_llmperf.engines.account import Calibration
 from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.metrics import REGISTRY, Context, Summary, roof_of, summarize
 from pytest_llmperf.overhead import beyond_floor
+from pytest_llmperf.peaks import DevicePeaks
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.workload import Workload
 
@@ -39,6 +40,7 @@ class Measurement:
         workload: What was sent.
         launches: What came back, launch by launch.
         peaks: The device's peaks as measured, where no data sheet gives them.
+        reached: What each device of the engine reached at best, where that was measured.
         outputs: What the engine answered to fixed prompts, or why there is nothing; ``None`` when it was not asked.
     """
 
@@ -46,6 +48,7 @@ class Measurement:
     workload: Workload
     launches: list[Launch] = field(default_factory=list)
     peaks: Hardware | None = None
+    reached: Sequence[DevicePeaks] = ()
     outputs: Outputs | Unavailable | None = None
 
     def take(self, launch_of: LaunchOf, *, repeats: int, allowed_failures: int) -> None:
@@ -116,8 +119,9 @@ class Measurement:
         """Each warning once."""
         return list(dict.fromkeys(w for launch in self.launches for w in launch.warnings))
 
-    def summaries(self) -> dict[str, Summary]:
-        """Every metric of the registry over all launches."""
+    @property
+    def context(self) -> Context:
+        """What metrics are computed with, besides the traces."""
         info = self.info
         roof = roof_of(
             info.model_config,
@@ -129,12 +133,16 @@ class Measurement:
             measured=self.peaks,
         )
         clock = self.clock
-        context = Context(
+        return Context(
             slo=self.workload.slo,
             roof=roof,
             sm_clock_hz=None if clock is None else clock * 1e6,
             keeps_prefixes=self.workload.shared_prefix > 0 and bool(info.args.get("enable_prefix_caching")),
         )
+
+    def summaries(self) -> dict[str, Summary]:
+        """Every metric of the registry over all launches."""
+        context = self.context
         launches = [launch.repeats for launch in self.launches]
         readings = [launch.readings for launch in self.launches]
         return {

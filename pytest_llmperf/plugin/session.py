@@ -218,6 +218,10 @@ class LlmperfSession:
 
     def _starting(self, spec: EngineSpec, launch: int) -> None:
         self.instruments.prepare()
+        simulated = self.config.stash[BOARDS].simulated
+        if self._peaks is None and simulated is not None:
+            self._peaks = simulated.peaks()
+            self.recorder.note(peaks=[asdict(one) for one in self._peaks])
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
@@ -286,6 +290,7 @@ class LlmperfSession:
             measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
             if self._peaks and running.info.device == cpu_name():
                 measurement.peaks = peaks.hardware_of(self._peaks[0])
+            measurement.reached = self._reached(running)
             self.progress.done()
             for name, launch in measurement.windows():
                 self.recorder.write_traces(name, [dump_repeat(repeat) for repeat in launch.watched])
@@ -299,6 +304,12 @@ class LlmperfSession:
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
+
+    def _reached(self, running: RunningEngine) -> list[peaks.DevicePeaks]:
+        """What the devices of an engine reached at best; a simulated board tells it for the clock that is held now."""
+        simulated = self.config.stash[BOARDS].simulated
+        found = (self._peaks or []) if simulated is None else simulated.peaks()
+        return [one for one in found if one.device == running.info.device]
 
     def _outputs_of(self, running: RunningEngine, name: str) -> Outputs | Unavailable:
         """What an engine answers to fixed prompts: asked once in a session, before it carries any load."""

@@ -54,7 +54,10 @@ class Environment(Model):
     cpu: str
     cuda: str | None
     gpus: list[Gpu]
-    peaks: list[Peaks] = Field(default=[], description="measured before the first real engine started")
+    peaks: list[Peaks] = Field(
+        default=[],
+        description="measured before the first real engine started; of simulated boards what that would give",
+    )
     sensor: dict[str, Any] | None = Field(description="of the power readings; null when power was not read")
 
 
