@@ -46,14 +46,14 @@ class _Split:
 
 
 def energy_split(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
-    """A finding for each model as it was served, of its static batches that mostly decode."""
+    """A finding for each model as it was served, of two or more static batches that mostly decode."""
     split: dict[tuple[object, ...], list[_Split]] = {}
     for point in one_clock([point for point in distinct(points) if _split(point) is not None]):
         one = _split(point)
         if one is not None:
             axes = point.axes
-            split.setdefault(axes.without("size", "input_len", "output_len", "clock"), []).append(one)
-    return [_finding(members, labels) for members in split.values()]
+            split.setdefault(axes.without("size", "input_len", "output_len", "clock", "work", "other"), []).append(one)
+    return [_finding(members, labels) for members in split.values() if len({m.point.axes.size for m in members}) > 1]
 
 
 def _split(point: Point) -> _Split | None:

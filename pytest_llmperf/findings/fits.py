@@ -17,6 +17,8 @@ _AS_WELL, _WELL = 1.5, 0.005
 _LEAST_OF_A_CORNER = 4
 #: Values further apart have powers that no number holds.
 _WIDEST = 1e9
+#: The points have to go this far beyond a corner to show it.
+_BEYOND = 1.1
 #: A curve that bends less than this, in shares of its height, has no knee.
 _STRAIGHT = 0.05
 
@@ -75,8 +77,10 @@ def least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> L
     size = len(rows[0]) if rows else 0
     if not size or len(rows) < size:
         return None
-    scales = [max(abs(row[i]) for row in rows) or 1.0 for i in range(size)]
-    scaled = [[row[i] / scales[i] / value for i in range(size)] for row, value in zip(rows, values, strict=True)]
+    weighted = [[one / value for one in row] for row, value in zip(rows, values, strict=True)]
+    # Each column in units of its largest weight, so that no unit makes the matrix look singular.
+    scales = [max(abs(row[i]) for row in weighted) or 1.0 for i in range(size)]
+    scaled = [[one / scale for one, scale in zip(row, scales, strict=True)] for row in weighted]
     matrix = [
         [*(sum(row[i] * row[j] for row in scaled) for j in range(size)), sum(row[i] for row in scaled)]
         for i in range(size)
@@ -143,32 +147,34 @@ def corner(xs: Sequence[float], ys: Sequence[float]) -> Corner | None:
         ys: Above 0.
 
     Returns:
-        ``None`` with fewer than four points, and when the curve does not rise.
+        ``None`` with fewer than four points, and when the curve has not left its flat part by the last of them.
     """
-    if len(xs) < _LEAST_OF_A_CORNER:
+    if len(xs) < _LEAST_OF_A_CORNER or not max(ys) <= _WIDEST * min(ys):
         return None
-    fits = [fit for turn in _TURNS if (fit := _turned(xs, ys, turn)) is not None]
+    # In units of the largest x and the smallest y no power leaves the range of numbers.
+    width, height = max(xs), min(ys)
+    scaled = [x / width for x in xs], [y / height for y in ys]
+    fits = [fit for turn in _TURNS if (fit := _turned(*scaled, turn)) is not None]
     if not fits:
         return None
     best = min(fits, key=lambda fit: (fit.error, fit.turn))
+    if best.at * _BEYOND > 1:
+        return None
     as_well = [fit.at for fit in fits if fit.error <= max(_AS_WELL * best.error, _WELL)]
     places = [*as_well, best.at]
-    return Corner(best.at, min(places), max(places), best.flat, best.slope, best.turn, best.error)
+    return Corner(
+        at=best.at * width, low=min(places) * width, high=max(places) * width, flat=best.flat * height,
+        slope=best.slope * height / width, turn=best.turn, error=best.error,
+    )  # fmt: skip
 
 
 def _turned(xs: Sequence[float], ys: Sequence[float], turn: float) -> Corner | None:
     if math.isinf(turn):
         return _sharp(xs, ys)
-    # In units of the largest x and the smallest y no power leaves the range of numbers.
-    width, height = max(xs), min(ys)
-    if max(ys) / height > _WIDEST:
-        return None
-    powers = [(y / height) ** turn for y in ys]
-    found = least_squares([(1.0, (x / width) ** turn) for x in xs], powers)
+    found = least_squares([(1.0, x**turn) for x in xs], [y**turn for y in ys])
     if found is None or min(found.coefficients) <= 0:
         return None
-    flat, slope = (one ** (1 / turn) * height for one in found.coefficients)
-    slope /= width
+    flat, slope = (one ** (1 / turn) for one in found.coefficients)
     return _corner(flat, slope, turn, [_blended(flat, slope * x, turn) for x in xs], ys)
 
 

@@ -74,9 +74,8 @@ def _measured(peaks: Sequence[Peaks], points: Sequence[Point]) -> Finding:
     ]  # fmt: skip
     sentences = [_told(one, _sheet(points, one.device)) for one in _each_product(peaks)]
     sentences += _unequal(peaks)
-    sentences += [
-        f"Measured so: {printable(method)}." for method in dict.fromkeys(one.method.rstrip(".") for one in peaks)
-    ]
+    methods = dict.fromkeys(printable(one.method.rstrip(".")) for one in peaks)
+    sentences += [f"{method[:1].upper()}{method[1:]}." for method in methods if method]
     return finding("hardware", "peaks", "What the devices reach", sentences, columns, rows, [])
 
 

@@ -14,6 +14,8 @@ __all__ = ["kv_cache"]
 
 #: Contexts that are told beside those of the run's tests.
 _CONTEXTS = tuple(1024 * 2**power for power in range(6))
+#: Of a run with more contexts than this the shortest and the longest.
+_MOST_OF_RUN = 4
 #: What a KV cache depends on.
 _SERVING = ("model", "device", "dtype", "quantization", "kv_cache_dtype", "tensor_parallel_size", "engine")
 
@@ -75,6 +77,8 @@ def _contexts(points: Sequence[Point]) -> list[int]:
         for point in points
         if isinstance(point.axes.input_len, int) and isinstance(point.axes.output_len, int)
     }
+    if len(of_run) > _MOST_OF_RUN:
+        of_run = {min(of_run), max(of_run)}
     limits = [
         limit
         for point in points

@@ -96,7 +96,7 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
     running = [point for point in points if point.value("tpot") and _runs_at_once(point)]
     found = corner([p.axes.size for p in running], [p.value("tpot") or 0.0 for p in running])
     largest = running[-1].axes.size if running else 0
-    if found is not None and found.at <= largest:
+    if found is not None:
         low, high = max(found.low, running[0].axes.size), min(found.high, largest)
         span = f" ({low:.0f} to {high:.0f} by other turns that fit as well)" if high - low >= 1 else ""
         sentences.append(f"Decode turns compute-bound at batch {found.at:.0f}{span}{expected}.")
@@ -137,7 +137,7 @@ def predicted_corner(points: Sequence[Point]) -> tuple[float, str] | None:
         roof = point.test.roof
         if roof is None or not roof.peak_flops or not roof.weight_bytes or not roof.total_params:
             continue
-        copied = getattr(roof, "copy_bandwidth", None)
+        copied = roof.copy_bandwidth
         bandwidth = copied or roof.peak_bandwidth
         if not bandwidth:
             continue

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_llmperf.findings.points import Point, group
+from pytest_llmperf.findings.points import Axes, Point, distinct, group
 from pytest_llmperf.findings.telling import (
     Labels,
     Rows,
@@ -54,7 +54,8 @@ def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]
     Of a sweep over the clock it tells one place: the clock that runs free, or else the highest.
     """
     static = [point for point in points if point.axes.load == "batch"]
-    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, static)]
+    both = {point.axes: point for point in distinct(point for point in static if point.test.phases is not None)}
+    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both)]
     chosen: dict[tuple[object, ...], _Apart] = {}
     for one in apart:
         axes = one.points[-1].axes
@@ -69,14 +70,14 @@ def _higher(clock: float | None, than: float) -> bool:
     return clock is None or clock > than
 
 
-def _apart(members: Sequence[Point], everything: Sequence[Point]) -> list[_Apart]:
-    """The pairs of phases among points that differ in their lengths only."""
-    rest = members[0].axes.without("input_len", "output_len")
-    taken_apart = {
-        (point.axes.input_len, point.axes.output_len): point
-        for point in everything
-        if point.test.phases is not None and point.axes.without("input_len", "output_len") == rest
-    }
+def _apart(members: Sequence[Point], both: Mapping[Axes, Point]) -> list[_Apart]:
+    """The pairs of phases among points that differ in their lengths only.
+
+    Args:
+        members: These points.
+        both: Tests that took the phases apart themselves, by where they lie.
+    """
+    taken_apart = {(p.axes.input_len, p.axes.output_len): both[p.axes] for p in members if p.axes in both}
     prefills = {p.axes.input_len: p for p in members if p.axes.output_len == 1 and p.value("prefill_jpt")}
     decodes = {p.axes.output_len: p for p in members if p.axes.input_len == 1 and p.value("decode_jpt")}
     wholes = {(p.axes.input_len, p.axes.output_len): p for p in members if p.axes.input_len != 1 != p.axes.output_len}
@@ -86,11 +87,11 @@ def _apart(members: Sequence[Point], everything: Sequence[Point]) -> list[_Apart
         shapes = [longest]
     found = []
     for prompt, output in shapes:
-        prefill, decode, both = prefills.get(prompt), decodes.get(output), taken_apart.get((prompt, output))
-        prefill_jpt = _first(both, prefill, "prefill_jpt")
-        decode_jpt = _first(both, decode, "decode_jpt")
+        prefill, decode, own = prefills.get(prompt), decodes.get(output), taken_apart.get((prompt, output))
+        prefill_jpt = _first(own, prefill, "prefill_jpt")
+        decode_jpt = _first(own, decode, "decode_jpt")
         if prefill_jpt is not None and decode_jpt is not None:
-            whole = wholes.get((prompt, output), both)
+            whole = wholes.get((prompt, output), own)
             found.append(_Apart(prefill, decode, whole, prefill_jpt, decode_jpt))
     return found
 

@@ -112,6 +112,11 @@ class Point:
         """How many launches stand behind it."""
         return max((len(metric.launches) for metric in self.test.metrics.values()), default=0)
 
+    @cached_property
+    def order(self) -> tuple[Any, ...]:
+        """By which points are sorted."""
+        return _sortable(self.axes.without()), self.test.nodeid
+
 
 def points_of(results: Results) -> list[Point]:
     """The measurements of a run that can be put beside others, in an order that does not depend on the run's.
@@ -189,7 +194,7 @@ def _json(value: Any) -> str:
 
 def ordered(points: Iterable[Point]) -> list[Point]:
     """By their axes, in the order that these are declared in; then by id."""
-    return sorted(points, key=lambda point: (_sortable(point.axes.without()), point.test.nodeid))
+    return sorted(points, key=lambda point: point.order)
 
 
 def _sortable(values: Sequence[Any]) -> tuple[tuple[int, float, str], ...]:

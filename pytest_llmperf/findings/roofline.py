@@ -72,7 +72,11 @@ def roofline(_: Results, points: Sequence[Point], labels: Labels) -> list[Findin
         for point in one_clock(distinct(points))
         if (roof := point.test.roof) is not None
         for step in roof.points
-        if step.flops > 0 and step.seconds > 0 and step.weight_bytes + step.kv_bytes > 0
+        # A prompt of one token is a step of decoding.
+        if not (step.phase == "prefill" and point.axes.input_len == 1)
+        and step.flops > 0
+        and step.seconds > 0
+        and step.weight_bytes + step.kv_bytes > 0
     ]
     roofs: dict[tuple[str, int, str], list[_Placed]] = {}
     for one in placed:

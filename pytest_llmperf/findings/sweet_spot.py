@@ -36,6 +36,8 @@ _LEAST_CLOCKS = 3
 _CONFIDENCE = 0.95
 #: How much more latency than at the reference clock is allowed, where the load has no limits of its own.
 _MORE_LATENCY = (0.05, 0.10, 0.25)
+#: Launches that differ by less are equal: a simulation without noise.
+_NO_SPREAD = 1e-9
 #: A clock is as good as the best one within this share of its tokens per joule.
 _AS_GOOD = 0.01
 _METRICS = ("power", "tpj", "e2e_latency", "tpot", "ttft", "throughput")
@@ -76,13 +78,13 @@ class _Optimum:
 
 def sweet_spot(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each load that ran at three or more clocks."""
-    found = []
+    found, asked = [], _asked(points)
     for members in group(points, "clock"):
         swept = [one for point in members if point.axes.clock is not None and (one := _swept(point)) is not None]
         if len(swept) < _LEAST_CLOCKS:
             continue
         free = next((one for p in members if p.axes.clock is None and (one := _swept(p)) is not None), None)
-        found.append(_finding(swept, free, _asked(points, members), labels))
+        found.append(_finding(swept, free, asked.get(members[0].axes.without("clock"), {}), labels))
     return found
 
 
@@ -100,14 +102,17 @@ def _prompt(point: Point) -> int:
     return prompt if point.axes.output_len == 1 and isinstance(prompt, int) and prompt > 0 else 1
 
 
-def _asked(points: Sequence[Point], members: Sequence[Point]) -> dict[float, list[float]]:
-    """The clocks that were asked for at each clock that was held, where they are several."""
-    rest = members[0].axes.without("clock")
-    asked: dict[float, set[float]] = {}
+def _asked(points: Sequence[Point]) -> dict[tuple[object, ...], dict[float, list[float]]]:
+    """By load: the clocks that were asked for at each clock that was held, where they are several."""
+    asked: dict[tuple[object, ...], dict[float, set[float]]] = {}
     for point in points:
-        if point.axes.clock is not None and point.requested_mhz is not None and point.axes.without("clock") == rest:
-            asked.setdefault(point.axes.clock, set()).add(point.requested_mhz)
-    return {clock: sorted(wanted) for clock, wanted in sorted(asked.items()) if len(wanted) > 1}
+        if point.axes.clock is not None and point.requested_mhz is not None:
+            held = asked.setdefault(point.axes.without("clock"), {})
+            held.setdefault(point.axes.clock, set()).add(point.requested_mhz)
+    return {
+        load: {clock: sorted(wanted) for clock, wanted in sorted(held.items()) if len(wanted) > 1}
+        for load, held in asked.items()
+    }
 
 
 def _optimum(swept: Sequence[_Swept]) -> _Optimum:
@@ -118,7 +123,7 @@ def _optimum(swept: Sequence[_Swept]) -> _Optimum:
     """
     best = max(range(len(swept)), key=lambda i: (swept[i].yields, -i))
     spread, freedom = pooled_spread([one.launches for one in swept])
-    by_noise = freedom > 0 and spread > 0
+    by_noise = freedom > 0 and spread > _NO_SPREAD
     quantile = student(_CONFIDENCE, freedom) if by_noise else 0.0
 
     def worse(i: int) -> bool:

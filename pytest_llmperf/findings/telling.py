@@ -124,12 +124,12 @@ def ratio(value: float) -> str:
     """How many times: ``"2.5"``, ``"140"``."""
     if not math.isfinite(value):
         return "-"
-    return f"{value:,.0f}" if value >= _MANY else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= _MANY else f"{value:.1f}" if value >= 0.995 else f"{value:.2g}"
 
 
 def share(value: float) -> str:
     """A part of a whole: ``"13 %"``; a small one with a decimal."""
-    return f"{value * 100:.0f} %" if value >= 0.1 or value == 0 else f"{value * 100:.1f} %"
+    return f"{value * 100:.0f} %" if value >= 0.0995 or value == 0 else f"{value * 100:.1f} %"
 
 
 def megahertz(clock: float | None) -> str:
