@@ -14,8 +14,9 @@ from pytest_llmperf.findings.telling import (
     megahertz,
     quantity,
     ratio,
+    shape,
     table,
-)  # fmt: skip
+)
 from pytest_llmperf.results import Finding, Results
 
 __all__ = ["batch_and_clock"]
@@ -47,7 +48,8 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     marks = []
     sentences = []
     if best is not None:
-        told = f"Most tokens per joule with batch {best.axes.size:g} at {megahertz(best.axes.clock)}"
+        place = f"batch {best.axes.size:g} at {megahertz(best.axes.clock)}"
+        told = f"Most tokens per joule of {shape(best.axes)} with {place}"
         sentences.append(f"{told}: {quantity(best.value('tpj'), 'tpj')}.")
         marks.append(mark("optimum", f"batch {best.axes.size:g}, {megahertz(best.axes.clock)}", best.axes.size,
                           best.axes.clock))  # fmt: skip

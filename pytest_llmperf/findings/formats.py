@@ -14,7 +14,7 @@ from pytest_llmperf.findings.telling import (
     share,
     short,
     size,
-)  # fmt: skip
+)
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Finding, Results
 
@@ -86,9 +86,10 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
                 changes = _changes(reference, point)
                 if changes:
                     told.setdefault(_named(point, dtypes), []).append(f"{changes} at {size(point.axes)}")
-    plain = _named(min(points, key=_plainness), dtypes)
+    plain = min(points, key=_plainness)
     sentences = [
-        f"{_capital(short(name))} against {short(plain)}: {'; '.join(_ends(parts))}." for name, parts in told.items()
+        f"{_capital(short(name))} against {_against(name, plain, dtypes)}: {'; '.join(_ends(parts))}."
+        for name, parts in told.items()
     ]
     sentences += _room(points, dtypes) + _answers(points, dtypes)
     columns = [
@@ -100,6 +101,11 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
         "formats", labels.name(axes, *_FORMAT, "size"), labels.title("Formats", axes, *_FORMAT, "size"),
         sentences or ["Nothing that could be compared was measured in two formats."], columns, rows, points,
     )  # fmt: skip
+
+
+def _against(name: str, plain: Point, dtypes: bool) -> str:
+    """What a format is held against; what an eager engine differs in is that the other is compiled."""
+    return "compiled" if name == "eager" and not plain.axes.enforce_eager else short(_named(plain, dtypes))
 
 
 def _capital(text: str) -> str:

@@ -34,7 +34,7 @@ def idle(results: Results, points: Sequence[Point], _: Labels) -> list[Finding]:
     if not found and ladder is not None:
         board, rungs, reasons = ladder
         rows: Rows = [[_rung(name), watts] for name, watts in rungs.items()]
-        sentences = [_floor(rungs), *_share(shares), *_held(rungs)]
+        sentences = [_floor(rungs, "An idle board draws"), *_share(shares), *_held(rungs)]
         sentences += [f"Not known {_rung(name)}: {reason}." for name, reason in reasons.items()]
         if board:
             sentences.append(f"Of one board, {board}.")
@@ -62,7 +62,7 @@ def _from_gauge(test: TestRecord, shares: Sequence[tuple[Point, float]]) -> Find
     at = test.clock.locked_mhz
     names = {"locked": f"held {at:g}" if at is not None else "held"}
     named = {names.get(name, name): watts for name, watts in rungs.items()}
-    sentences = [_floor(named), *_share(shares), *_held(named)]
+    sentences = [_floor(named, "The idle boards draw"), *_share(shares), *_held(named)]
     sentences += [f"Not known {_rung(names.get(name, name))}: {reason}." for name, reason in reasons.items()]
     rows: Rows = [[_rung(name), watts] for name, watts in named.items()]
     beside = [point for point, _ in shares]
@@ -131,11 +131,11 @@ def _shares(points: Sequence[Point]) -> list[tuple[Point, float]]:
     return found
 
 
-def _floor(rungs: Mapping[str, float]) -> str:
+def _floor(rungs: Mapping[str, float], who: str) -> str:
     told = [f"{format_value(watts, 'W')} {_rung(name)}" for name, watts in rungs.items() if not name.startswith("held")]
     if not told:
         told = [f"{format_value(watts, 'W')} {_rung(name)}" for name, watts in list(rungs.items())[:1]]
-    return f"Idle, it draws {listed(told)}."
+    return f"{who} {listed(told)}."
 
 
 def _held(rungs: Mapping[str, float]) -> list[str]:

@@ -47,8 +47,8 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
         column("kv_bytes", "A sequence", "B"), column("sequences", "Sequences beside the weights"),
         column("engine_sequences", "Sequences that the engine holds"),
     ]  # fmt: skip
-    sentences = [f"A token takes {format_value(each, 'B')} of KV cache, a sequence of 1,024 tokens "
-                 f"{format_value(each * _CONTEXTS[0], 'B')}."]  # fmt: skip
+    token, sequence = format_value(each, "B"), format_value(each * _CONTEXTS[0], "B")
+    sentences = [f"A token of {short(axes.model)} takes {token} of KV cache, a sequence of 1,024 tokens {sequence}."]
     if left is not None and roof.memory_bytes and roof.weight_bytes:
         sentences.append(
             f"The weights ({format_value(roof.weight_bytes, 'B')}) leave {format_value(left, 'B')} of "

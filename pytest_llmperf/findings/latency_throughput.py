@@ -13,9 +13,10 @@ from pytest_llmperf.findings.telling import (
     finding,
     mark,
     quantity,
+    shape,
     size,
     table,
-)  # fmt: skip
+)
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.results import Finding, Mark, Results
 
@@ -73,7 +74,7 @@ def _knee(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         return [], []
     point = points[at]
     told = (
-        f"The knee is at {size(point.axes)}: {quantity(throughputs[at], 'throughput')} at "
+        f"The knee is at {size(point.axes)} ({shape(point.axes)}): {quantity(throughputs[at], 'throughput')} at "
         f"{quantity(latencies[at], 'e2e_latency')}"
     )
     if at + 1 < len(points):

@@ -15,7 +15,7 @@ from pytest_llmperf.findings.telling import (
     listed,
     quantity,
     share,
-)  # fmt: skip
+)
 from pytest_llmperf.results import Finding, Results
 
 __all__ = ["lengths"]

@@ -17,7 +17,7 @@ from pytest_llmperf.findings.telling import (
     share,
     size,
     slug,
-)  # fmt: skip
+)
 from pytest_llmperf.results import Finding, Results
 
 __all__ = ["phases"]

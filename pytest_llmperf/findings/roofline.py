@@ -19,7 +19,7 @@ from pytest_llmperf.findings.telling import (
     short,
     size,
     slug,
-)  # fmt: skip
+)
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.report.wording import short_name
 from pytest_llmperf.results import Finding, Mark, Results, RoofPoint, RoofRecord
@@ -28,7 +28,7 @@ __all__ = ["roofline"]
 
 
 #: In what the tests under one roof may differ.
-_WITHIN = ("clock", "policy", "arrival", "engine", "model", "quantization", "kv_cache_dtype", "enforce_eager")
+_WITHIN = ("clock", "policy", "arrival", "engine", "model", "kv_cache_dtype", "enforce_eager")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class _Placed:
 
 
 def roofline(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
-    """A finding for each product, number of GPUs and dtype whose tests have a place under the roof."""
+    """A finding for each product, number of GPUs and format whose tests have a place under the roof."""
     placed = [
         _Placed(point, step, roof)
         for point in one_clock(distinct(points))
@@ -78,10 +78,11 @@ def roofline(_: Results, points: Sequence[Point], labels: Labels) -> list[Findin
         and step.seconds > 0
         and step.weight_bytes + step.kv_bytes > 0
     ]
-    roofs: dict[tuple[str, int, str], list[_Placed]] = {}
+    roofs: dict[tuple[str, int, str, str], list[_Placed]] = {}
     for one in placed:
         axes = one.point.axes
-        roofs.setdefault((axes.device, axes.tensor_parallel_size, axes.dtype), []).append(one)
+        key = (axes.device, axes.tensor_parallel_size, axes.dtype, axes.quantization or "")
+        roofs.setdefault(key, []).append(one)
     return [_finding(roofs[key], labels) for key in sorted(roofs)]
 
 
@@ -104,7 +105,9 @@ def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
     varying = [name for name in _WITHIN if len(varied(points, name)) > 1]
     parts = [part for part in labels.serving(axes, *varying) if part != device]
     title = f"Under the roof: {', '.join([device, *parts])}"
-    name = "-".join([short(axes.device), f"{axes.tensor_parallel_size} gpu", axes.dtype])
+    name = "-".join(
+        [short(axes.device), f"{axes.tensor_parallel_size} gpu", axes.dtype, short(axes.quantization or "")]
+    )
     return finding("roofline", slug(name), title, [*_phases(placed), *told], columns, rows, points, marks)
 
 

@@ -15,7 +15,7 @@ from pytest_llmperf.findings.telling import (
     share,
     short,
     size,
-)  # fmt: skip
+)
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Finding, Results
 

@@ -6,12 +6,9 @@ draws anyway lasts longer, above it voltage and clock take more than they bring.
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from pytest_llmperf.findings.fits import pooled_spread, student
+from pytest_llmperf.findings.optimum import Optimum, Swept, optimum_of
 from pytest_llmperf.findings.points import Point, group
 from pytest_llmperf.findings.telling import (
     Labels,
@@ -23,57 +20,24 @@ from pytest_llmperf.findings.telling import (
     megahertz,
     quantity,
     shape,
+    share,
     size,
     table,
-)  # fmt: skip
+)
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.results import Finding, Mark, Results
 
 __all__ = ["sweet_spot"]
 
 _LEAST_CLOCKS = 3
-#: Of the statement that a clock is worse than the best one.
-_CONFIDENCE = 0.95
 #: How much more latency than at the reference clock is allowed, where the load has no limits of its own.
 _MORE_LATENCY = (0.05, 0.10, 0.25)
-#: Launches that differ by less are equal: a simulation without noise.
-_NO_SPREAD = 1e-9
 #: A clock is as good as the best one within this share of its tokens per joule.
 _AS_GOOD = 0.01
 _METRICS = ("power", "tpj", "e2e_latency", "tpot", "ttft", "throughput")
 _LATENCIES = ("e2e_latency", "tpot", "ttft")
 #: The column of what is maximised.
 _YIELDS = 2
-
-
-@dataclass(frozen=True)
-class _Swept:
-    """One clock.
-
-    Attributes:
-        point: What was measured at it.
-        yields: Tokens per joule: of the prompt where prefill alone ran, else of the output.
-        launches: That of each launch.
-    """
-
-    point: Point
-    yields: float
-    launches: tuple[float, ...]
-
-    @property
-    def clock(self) -> float:
-        assert self.point.axes.clock is not None
-        return self.point.axes.clock
-
-
-@dataclass(frozen=True)
-class _Optimum:
-    """The best clock and the nearest ones that are certainly worse; ``None`` where the sweep holds none."""
-
-    best: int
-    below: int | None
-    above: int | None
-    by_noise: bool
 
 
 def sweet_spot(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
@@ -88,12 +52,12 @@ def sweet_spot(_: Results, points: Sequence[Point], labels: Labels) -> list[Find
     return found
 
 
-def _swept(point: Point) -> _Swept | None:
+def _swept(point: Point) -> Swept | None:
     value = point.value("tpj")
     if value is None:
         return None
     tokens = _prompt(point)
-    return _Swept(point, value * tokens, tuple(one * tokens for one in point.launches("tpj")))
+    return Swept(point, value * tokens, tuple(one * tokens for one in point.launches("tpj")))
 
 
 def _prompt(point: Point) -> int:
@@ -115,37 +79,8 @@ def _asked(points: Sequence[Point]) -> dict[tuple[object, ...], dict[float, list
     }
 
 
-def _optimum(swept: Sequence[_Swept]) -> _Optimum:
-    """The best clock, bounded on either side by the nearest one that is certainly worse.
-
-    Between these the optimum lies, if tokens per joule rise and then fall. With launches that differ, certainly is to
-    95 % by Student's distribution, of one spread between launches for all clocks; with none it is any difference.
-    """
-    best = max(range(len(swept)), key=lambda i: (swept[i].yields, -i))
-    spread, freedom = pooled_spread([one.launches for one in swept])
-    by_noise = freedom > 0 and spread > _NO_SPREAD
-    quantile = student(_CONFIDENCE, freedom) if by_noise else 0.0
-
-    def worse(i: int) -> bool:
-        if not by_noise or not swept[i].launches or not swept[best].launches:
-            return swept[i].yields < swept[best].yields
-        distance = _mean_log(swept[best]) - _mean_log(swept[i])
-        error = spread * math.sqrt(1 / len(swept[i].launches) + 1 / len(swept[best].launches))
-        return distance > quantile * error
-
-    below = next((i for i in range(best - 1, -1, -1) if worse(i)), None)
-    above = next((i for i in range(best + 1, len(swept)) if worse(i)), None)
-    return _Optimum(best, below, above, by_noise)
-
-
-def _mean_log(one: _Swept) -> float:
-    return statistics.fmean(math.log(value) for value in one.launches)
-
-
-def _finding(
-    swept: Sequence[_Swept], free: _Swept | None, asked: Mapping[float, list[float]], labels: Labels
-) -> Finding:
-    optimum = _optimum(swept)
+def _finding(swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, list[float]], labels: Labels) -> Finding:
+    optimum = optimum_of(swept)
     best, axes = swept[optimum.best], swept[0].point.axes
     tokens = _maximised(best.point)
     rows = table([one.point for one in swept], ["clock"], _METRICS)
@@ -156,7 +91,7 @@ def _finding(
     limits, under_limits = _under_limits(swept, free or swept[-1])
     low, high = _bounds(swept, optimum)
     sentences = [
-        *_recommended(best, swept, free),
+        *_recommended(optimum, swept, free),
         _best(swept, optimum, tokens),
         *_edges(swept, optimum),
         *under_limits,
@@ -183,25 +118,35 @@ def _maximised(point: Point) -> str:
     return "prompt tokens" if isinstance(point.axes.input_len, int) else "first tokens"
 
 
-def _bounds(swept: Sequence[_Swept], optimum: _Optimum) -> tuple[float, float]:
+def _bounds(swept: Sequence[Swept], optimum: Optimum) -> tuple[float, float]:
     """The interval in which the optimum lies; the ends of the sweep where nothing in it bounds it."""
     below, above = optimum.below, optimum.above
     return swept[0 if below is None else below].clock, swept[-1 if above is None else above].clock
 
 
-def _recommended(best: _Swept, swept: Sequence[_Swept], free: _Swept | None) -> list[str]:
+def _recommended(optimum: Optimum, swept: Sequence[Swept], free: Swept | None) -> list[str]:
     """What to do, against the clock that runs free where it was measured, and against the highest one swept."""
-    highest, load = swept[-1], f"{shape(best.point.axes)}, {size(best.point.axes)}"
-    if free is not None and free.yields >= best.yields:
-        return [f"Let the clock run free for {load}: the best clock of the sweep is {_cost(best, free)}."]
-    lock = f"Lock at {megahertz(best.clock)} for {load}:"
-    told = [] if free is None else [f"{lock} {_cost(best, free)}."]
-    if highest is not best:
-        told.append(f"{'Of the clocks swept it is' if told else lock} {_cost(best, highest)}.")
-    return told
+    best, highest = swept[optimum.best], swept[-1]
+    load = f"{shape(best.point.axes)}, {size(best.point.axes)}"
+    others = [other for other in (free, highest) if other is not None and other is not best]
+    if not others:
+        return [f"For {load} the highest clock of the sweep is the best."]
+    first, *second = others
+    if optimum.is_worse(first, best):
+        told = [f"Lock at {megahertz(best.clock)} for {load}: {_cost(best, first)}."]
+    elif first is free:
+        told = [
+            f"Let the clock run free for {load}: the best one swept, {megahertz(best.clock)}, is {_cost(best, free)}."
+        ]
+    else:
+        told = [
+            f"Leave the clock at {megahertz(highest.clock)} for {load}: no lower one takes certainly less energy, the "
+            f"best, {megahertz(best.clock)}, is {_cost(best, highest)}."
+        ]
+    return [*told, *(f"Of the clocks swept it is {_cost(best, other)}." for other in second)]
 
 
-def _cost(best: _Swept, other: _Swept) -> str:
+def _cost(best: Swept, other: Swept) -> str:
     """``"-37.6 % energy, +23.1 % latency (against 1297 MHz; TPOT +20.0 %)"``."""
     changes = _latency_changes(best, other)
     latency = f", {changes['e2e_latency']} latency" if "e2e_latency" in changes else ""
@@ -210,7 +155,7 @@ def _cost(best: _Swept, other: _Swept) -> str:
     return f"{change(best.yields, other.yields)} energy{latency} (against {'; '.join([named, *parts])})"
 
 
-def _latency_changes(best: _Swept, other: _Swept) -> dict[str, str]:
+def _latency_changes(best: Swept, other: Swept) -> dict[str, str]:
     found = {}
     for name in _LATENCIES:
         before, now = other.point.value(name), best.point.value(name)
@@ -219,19 +164,19 @@ def _latency_changes(best: _Swept, other: _Swept) -> dict[str, str]:
     return found
 
 
-def _best(swept: Sequence[_Swept], optimum: _Optimum, tokens: str) -> str:
+def _best(swept: Sequence[Swept], optimum: Optimum, tokens: str) -> str:
     best = swept[optimum.best]
     told = f"Most {tokens} per joule at {megahertz(best.clock)}: {quantity(best.yields, 'tpj')}"
     if optimum.below is not None and optimum.above is not None:
         low, high = _bounds(swept, optimum)
-        which = "nearest clocks that are certainly worse" if optimum.by_noise else "nearest clocks that were worse"
+        which = "nearest clocks that are certainly worse" if optimum.freedom else "nearest clocks that were worse"
         told += f"; the optimum lies between {low:g} and {high:g} MHz, the {which}"
     as_good = [one.clock for one in swept if one.yields >= best.yields * (1 - _AS_GOOD)]
-    flat = f" Within {_AS_GOOD:.0%} of it from {as_good[0]:g} to {as_good[-1]:g} MHz." if len(as_good) > 1 else ""
+    flat = f" Within {share(_AS_GOOD)} of it from {as_good[0]:g} to {as_good[-1]:g} MHz." if len(as_good) > 1 else ""
     return f"{told}.{flat}"
 
 
-def _edges(swept: Sequence[_Swept], optimum: _Optimum) -> list[str]:
+def _edges(swept: Sequence[Swept], optimum: Optimum) -> list[str]:
     """Where the sweep does not bound the optimum, and what would."""
     told = []
     sides: list[tuple[int | None, int, int, str]] = [(optimum.below, 0, 1, "below"), (optimum.above, -1, -2, "above")]
@@ -249,7 +194,7 @@ def _edges(swept: Sequence[_Swept], optimum: _Optimum) -> list[str]:
     return told
 
 
-def _under_limits(swept: Sequence[_Swept], reference: _Swept) -> tuple[list[Mark], list[str]]:
+def _under_limits(swept: Sequence[Swept], reference: Swept) -> tuple[list[Mark], list[str]]:
     """The best clock whose latency stays within the load's own limits, or else within some more than now."""
     slo = (swept[0].point.test.workload or {}).get("slo")
     limits = (
@@ -281,11 +226,11 @@ def _under_limits(swept: Sequence[_Swept], reference: _Swept) -> tuple[list[Mark
     return marks, [f"With a limit on latency, against {named}: {listed(told_of)}."]
 
 
-def _no_slower(swept: Sequence[_Swept], limit: float) -> list[_Swept]:
+def _no_slower(swept: Sequence[Swept], limit: float) -> list[Swept]:
     return [one for one in swept if (now := one.point.value("e2e_latency")) is not None and now <= limit]
 
 
-def _within(one: _Swept, name: str, limit: float) -> bool:
+def _within(one: Swept, name: str, limit: float) -> bool:
     """Whether 99 of 100 requests keep a limit; half of them where no more is known."""
     metric = one.point.test.metrics.get(name)
     if metric is None or metric.value is None:
@@ -293,5 +238,5 @@ def _within(one: _Swept, name: str, limit: float) -> bool:
     return (metric.value if metric.percentiles is None else metric.percentiles.p99) <= limit
 
 
-def _most(swept: Sequence[_Swept]) -> _Swept | None:
+def _most(swept: Sequence[Swept]) -> Swept | None:
     return max(swept, key=lambda one: (one.yields, -one.clock), default=None)

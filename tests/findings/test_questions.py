@@ -75,7 +75,7 @@ def grid(power, batches=(1, 4, 16, 64), clocks=(750, 900, 1300)):
 def test_batch_and_clock_has_a_row_a_place():
     [finding] = asked("batch_and_clock", *grid(lambda batch, clock: clock**2 / 1e4 + batch / 10))
     assert len(finding.rows) == 12
-    assert finding.sentences[0].startswith("Most tokens per joule with batch 64 at 750 MHz: ")
+    assert finding.sentences[0].startswith("Most tokens per joule of 512 + 256 tokens with batch 64 at 750 MHz: ")
     assert (
         "From 750 to 1300 MHz (+73.3 %) at batch 64: power +180.0 %, more than linearly; throughput +73.3 %."
         in finding.sentences
@@ -111,7 +111,7 @@ LADDER = {
 def test_idle_is_told_of_the_board_that_holds_the_model():
     measured = case("t", values={"power": 200.0}, record={"energy": [energy(200.0, 53.0)]})
     [finding] = asked("idle", measured, sensor={"idle": LADDER})
-    assert finding.sentences[0] == "Idle, it draws 23.00 W without an engine and 53.00 W with the model loaded."
+    assert finding.sentences[0] == "An idle board draws 23.00 W without an engine and 53.00 W with the model loaded."
     assert "is 26 % of the power of this run's tests" in said(finding)
     assert "With the clock held it draws 55.00 W." in finding.sentences
     assert "Not known with a CUDA context: no CUDA." in finding.sentences
@@ -355,7 +355,7 @@ def test_formats_are_held_against_the_plain_one():
         formatted("eager", 0.08, 1000, args={"enforce_eager": True}),
     )  # fmt: skip
     assert "Fp8 weights against float16: TPOT -40.0 %, energy per token -40.0 % at batch 16." in finding.sentences
-    assert "Eager against float16: TPOT +300.0 %, energy per token +300.0 % at batch 16." in finding.sentences
+    assert "Eager against compiled: TPOT +300.0 %, energy per token +300.0 % at batch 16." in finding.sentences
     assert "Room in the KV cache with fp8 KV cache: +100.0 % (32,000 tokens)." in finding.sentences
     assert "Answers with fp8 weights agree with their baseline in 97 % of the tokens." in finding.sentences
     assert column(finding, "kv_tokens") == [16000, 16000, 32000, 24000]
@@ -436,7 +436,7 @@ def test_the_kv_cache_beside_the_weights():
     assert column(finding, "kv_bytes")[1] == 131072 * 1024
     assert column(finding, "sequences")[1] == (34359738368 - 14e9) // (131072 * 1024)
     assert column(finding, "engine_sequences") == [20, 15, 7, 3]
-    assert "A token takes 131.1 kB of KV cache, a sequence of 1,024 tokens 134.2 MB." in finding.sentences
+    assert "A token of m takes 131.1 kB of KV cache, a sequence of 1,024 tokens 134.2 MB." in finding.sentences
 
 
 def test_the_kv_cache_of_unknown_memory():
@@ -457,8 +457,8 @@ def test_energy_is_divided_by_bytes_above_the_floor():
     parts = [column(finding, name)[0] for name in ("idle_jpt", "weights_jpt", "kv_jpt")]
     assert parts == pytest.approx([0.25, 0.5625, 0.1875])
     assert finding.sentences[0] == (
-        "At batch 16 (decode of 256 tokens) an output token takes 1.000 J/token: weights 56 %, KV cache 19 %, idle "
-        "floor 25 %."
+        "At batch 16 (decode of 256 tokens) an output token of m takes 1.000 J/token: weights 56 %, KV cache 19 %, "
+        "idle floor 25 %."
     )
     assert "not a measurement" in said(finding)
 

@@ -79,6 +79,14 @@ def test_the_recommendation_is_against_the_free_clock_and_the_highest():
     assert len(finding.rows) == len(CLOCKS)
 
 
+def test_a_gain_within_the_noise_recommends_no_lock():
+    [finding] = spots(*sweep(lambda clock: yields(clock, width=4000.0), launches=NOISE))
+    assert finding.sentences[0].startswith(
+        "Leave the clock at 1100 MHz for 512 + 256 tokens, batch 16: no lower one takes certainly less energy, the "
+        "best, 900 MHz, is -0.2 % energy, +22.2 % latency"
+    )
+
+
 def test_a_free_clock_that_is_best_is_left_free():
     free = case("s.py::test_free", batch=16, values={"tpj": 6.0, "e2e_latency": 8.0})
     [finding] = spots(*sweep(), free)
