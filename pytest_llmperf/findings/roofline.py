@@ -105,10 +105,8 @@ def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
     varying = [name for name in _WITHIN if len(varied(points, name)) > 1]
     parts = [part for part in labels.serving(axes, *varying) if part != device]
     title = f"Under the roof: {', '.join([device, *parts])}"
-    name = "-".join(
-        [short(axes.device), f"{axes.tensor_parallel_size} gpu", axes.dtype, short(axes.quantization or "")]
-    )
-    return finding("roofline", slug(name), title, [*_phases(placed), *told], columns, rows, points, marks)
+    name = slug(device, f"{axes.tensor_parallel_size} gpu", axes.dtype, short(axes.quantization or ""))
+    return finding("roofline", name, title, [*_phases(placed), *told], columns, rows, points, marks)
 
 
 def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
