@@ -18,7 +18,7 @@ from pytest_llmperf.fingerprint import DEFINITIONS, Agreement, Outputs, Unavaila
 from pytest_llmperf.gate import PASSING, Comparison, worst
 from pytest_llmperf.gpu import value_or_none, why_unreadable
 from pytest_llmperf.gpu.energy import Joules, NoEnergy
-from pytest_llmperf.measurement import Measurement
+from pytest_llmperf.measurement import BaseMeasurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.overhead import client_overhead
 from pytest_llmperf.results import TestRecord
@@ -50,7 +50,7 @@ _ALONE = Beside()
 
 
 def record_of(
-    measurement: Measurement,
+    measurement: BaseMeasurement,
     summaries: Mapping[str, Summary],
     comparisons: Sequence[Comparison] | None,
     *,
@@ -80,7 +80,7 @@ def record_of(
         "verdict": verdict,
         "outcome": "unfinished",
         "tolerances": {},
-        "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
+        "workload": None if measurement.workload is None else {**measurement.work, "digest": measurement.digest},
         "search": None,
         "phases": None,
         "outputs": outputs_record(measurement),
@@ -90,7 +90,7 @@ def record_of(
         "metrics": {name: _metric(name, summary) for name, summary in summaries.items()},
         "verdicts": [_verdict(c) for c in comparisons or ()],
         "advisory": [],
-        "requests": _requests([r for la in measurement.launches for re in la.repeats for r in re.requests]),
+        "requests": None if measurement.workload is None else _requests(_sent(measurement.launches)),
         "client_overhead": None if overhead is None else asdict(overhead),
         "client": [_client(launch.account) for launch in measurement.launches if launch.account.client is not None],
         "server": [_server(launch.account) for launch in measurement.launches if launch.account.server is not None],
@@ -122,7 +122,7 @@ def definitions() -> dict[str, dict[str, str]]:
 
 
 def outputs_record(
-    measurement: Measurement, agreement: Agreement | None = None, reason: str | None = None
+    measurement: BaseMeasurement, agreement: Agreement | None = None, reason: str | None = None
 ) -> dict[str, Any] | None:
     """What the record says of the answers to fixed prompts; ``None`` when they were not asked for.
 
@@ -150,7 +150,7 @@ def outputs_record(
     }
 
 
-def cut_short_record(measurement: Measurement, how: str, reason: str, *, trusted: bool) -> dict[str, Any]:
+def cut_short_record(measurement: BaseMeasurement, how: str, reason: str, *, trusted: bool) -> dict[str, Any]:
     """The record of what was measured of a test that ended before it was decided.
 
     Args:
@@ -348,6 +348,10 @@ def _verdict(comparison: Comparison) -> dict[str, Any]:
         "prediction": comparison.prediction,
         "saved_at": comparison.saved_at,
     }
+
+
+def _sent(launches: Sequence[Launch]) -> list[RequestTrace]:
+    return [request for launch in launches for repeat in launch.repeats for request in repeat.requests]
 
 
 def _requests(requests: Sequence[RequestTrace]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
-from pytest_llmperf.measurement import Measurement, PhaseMeasurement, RateMeasurement
+from pytest_llmperf.measurement import BaseMeasurement, Measurement, PhaseMeasurement, RateMeasurement
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
 from pytest_llmperf.plugin.session import Enough, LlmperfSession, TestState
@@ -39,7 +39,7 @@ class MeasuredRun:
     metrics: SimpleNamespace
     verdict: str
     record: Mapping[str, Any]
-    measurement: Measurement
+    measurement: BaseMeasurement
 
 
 class Llmperf:
@@ -67,7 +67,7 @@ class Llmperf:
             WorkloadError: the model cannot serve the workload, or the name was used twice.
             EngineError: the engine did not start, or died.
         """
-        return self._judged(*self._measure(workload, name))
+        return self._judged(*self._measure(name, _of(workload, Measurement)))
 
     def check_phases(self, workload: Workload, *, name: str | None = None) -> MeasuredRun:
         """Measure a workload and what a prompt token and an output token of it cost, and gate both.
@@ -85,7 +85,7 @@ class Llmperf:
             WorkloadError: the workload's lengths cannot be taken apart, or the model cannot serve it.
             EngineError: the engine did not start, or died.
         """
-        return self._judged(*self._measure(workload, name, PhaseMeasurement))
+        return self._judged(*self._measure(name, _of(workload, PhaseMeasurement)))
 
     def check_max_rate(
         self,
@@ -122,13 +122,13 @@ class Llmperf:
         def search(test: str, workload: Workload) -> Measurement:
             return RateMeasurement(test, plan.workload(workload, plan.low), plan=plan)
 
-        return self._judged(*self._measure(workload, name, search))
+        return self._judged(*self._measure(name, _of(workload, search)))
 
-    def _judged(self, measurement: Measurement, summaries: dict[str, Summary]) -> MeasuredRun:
+    def _judged(self, measurement: BaseMeasurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:
             record = record_of(measurement, summaries, None)
             record["tolerances"] = self._session.judge.gated(self._state, measurement)
-            failed = record["requests"]["failed"]
+            failed = 0 if record["requests"] is None else record["requests"]["failed"]
             if not measurement.invalid and not failed:
                 record["warnings"] += self._session.shelf.stage(self._state, measurement, summaries)
                 record["warnings"] += self._session.judge.too_noisy(self._state, measurement, summaries)
@@ -164,10 +164,10 @@ class Llmperf:
         """
         launches = self._session.options.measure_launches
 
-        def enough(measurement: Measurement, _: Mapping[str, Summary]) -> bool:
+        def enough(measurement: BaseMeasurement, _: Mapping[str, Summary]) -> bool:
             return len(measurement.launches) >= launches
 
-        measurement, summaries = self._measured(workload, name, enough)
+        measurement, summaries = self._measured(name, enough, _of(workload, Measurement))
         self._session.shelf.pass_by(measurement)
         record = record_of(measurement, summaries, None)
         run = self._finish(measurement, summaries, record)
@@ -184,27 +184,21 @@ class Llmperf:
         pytest.fail(paragraph, pytrace=False)
 
     def _measure(
-        self, workload: Workload, name: str | None, kind: Callable[[str, Workload], Measurement] = Measurement
-    ) -> tuple[Measurement, dict[str, Summary]]:
+        self, name: str | None, made: Callable[[str], BaseMeasurement]
+    ) -> tuple[BaseMeasurement, dict[str, Summary]]:
         """Measure what is to be saved or gated."""
         session = self._session
 
-        def enough(measurement: Measurement, summaries: Mapping[str, Summary]) -> bool:
+        def enough(measurement: BaseMeasurement, summaries: Mapping[str, Summary]) -> bool:
             if len(measurement.launches) >= session.options.launches:
                 return True
             return not session.options.save and session.judge.decided(self._state, measurement, summaries)
 
-        return self._measured(workload, name, enough, kind)
+        return self._measured(name, enough, made)
 
     def _measured(
-        self,
-        workload: Workload,
-        name: str | None,
-        enough: Enough,
-        kind: Callable[[str, Workload], Measurement] = Measurement,
-    ) -> tuple[Measurement, dict[str, Summary]]:
-        if not isinstance(workload, Workload):
-            raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
+        self, name: str | None, enough: Enough, made: Callable[[str], BaseMeasurement]
+    ) -> tuple[BaseMeasurement, dict[str, Summary]]:
         test = self._item.nodeid if name is None else f"{self._item.nodeid}#{name}"
         if _loop_is_running():
             raise WorkloadError(
@@ -216,10 +210,10 @@ class Llmperf:
                 "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
             )
         self._named.add(test)
-        return self._session.measure(self._item, self._state, kind(test, workload), enough=enough)
+        return self._session.measure(self._item, self._state, made(test), enough=enough)
 
     def _finish(
-        self, measurement: Measurement, summaries: Mapping[str, Summary], record: dict[str, Any]
+        self, measurement: BaseMeasurement, summaries: Mapping[str, Summary], record: dict[str, Any]
     ) -> MeasuredRun:
         self._session.keep(self._state, record)
         values = {name: metric["value"] for name, metric in record["metrics"].items()}
@@ -245,6 +239,17 @@ class Llmperf:
         if worst(verdicts) == "inconclusive":
             return self._session.options.inconclusive == "warn"
         return worst(verdicts) in PASSING
+
+
+def _of(workload: Workload, kind: Callable[[str, Workload], BaseMeasurement]) -> Callable[[str], BaseMeasurement]:
+    """What makes an empty measurement of a workload, given its id.
+
+    Raises:
+        WorkloadError: it is no workload.
+    """
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
+    return lambda test: kind(test, workload)
 
 
 def _loop_is_running() -> bool:

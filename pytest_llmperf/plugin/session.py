@@ -25,7 +25,7 @@ from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sampling.file import dump_samples
 from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
-from pytest_llmperf.measurement import Measurement
+from pytest_llmperf.measurement import BaseMeasurement, Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, outputs_tolerances, tolerance_for_all, tolerances
 from pytest_llmperf.plugin import outputs
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Enough", "LlmperfSession", "TestState"]
 
-Enough = Callable[[Measurement, Mapping[str, Summary]], bool]
+Enough = Callable[[BaseMeasurement, Mapping[str, Summary]], bool]
 
 
 @dataclass
@@ -81,7 +81,7 @@ class TestState:
     asked_for: frozenset[str] = frozenset()
     tolerance_for_all: float | None = None
     outputs: Mapping[str, float] | None = None
-    measurements: dict[str, Measurement] = field(default_factory=dict)
+    measurements: dict[str, BaseMeasurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     decided: dict[tuple[str, str, str], Comparison] = field(default_factory=dict)
@@ -237,8 +237,8 @@ class LlmperfSession:
         return choice.platform != "sim"
 
     def measure(
-        self, item: pytest.Item, state: TestState, wanted: Measurement, *, enough: Enough
-    ) -> tuple[Measurement, dict[str, Summary]]:
+        self, item: pytest.Item, state: TestState, wanted: BaseMeasurement, *, enough: Enough
+    ) -> tuple[BaseMeasurement, dict[str, Summary]]:
         """Measure one launch, unless enough are there; return when the verdict can be drawn.
 
         Args:
@@ -258,34 +258,7 @@ class LlmperfSession:
         if test not in state.finished:
             self._check_clock(item)
             self.progress.begin()
-            running = self.engine(item)
-            if state.outputs is not None:
-                measurement.outputs = self._outputs_of(running, item.name)
-                running = self.engine(item)  # asking may have cost it its life
-
-            def launch_of(
-                workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
-            ) -> Launch:
-                what = f"{item.name}: launch {len(measurement.launches) + 1} {doing}".rstrip()
-
-                def measure(watch: Watch | None, fill_s: float) -> Launch:
-                    return measure_launch(
-                        running,
-                        workload,
-                        test=test,
-                        repeats=repeats,
-                        read_timeout=self.options.read_timeout,
-                        allowed_failures=allowed_failures,
-                        watch=watch,
-                        fill_s=fill_s,
-                        progress=lambda text: self.progress.show(f"{what}, {text}"),
-                    )
-
-                return self.instruments.measured(running, measure)
-
-            measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
-            if self._peaks and running.info.device == cpu_name():
-                measurement.peaks = peaks.hardware_of(self._peaks[0])
+            self._take(item, state, measurement)
             self.progress.done()
             for name, launch in measurement.windows():
                 self.recorder.write_traces(name, [dump_repeat(repeat) for repeat in launch.watched])
@@ -299,6 +272,38 @@ class LlmperfSession:
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
+
+    def _take(self, item: pytest.Item, state: TestState, measurement: BaseMeasurement) -> None:
+        """Measure one more launch."""
+        assert isinstance(measurement, Measurement)
+        running = self.engine(item)
+        if state.outputs is not None:
+            measurement.outputs = self._outputs_of(running, item.name)
+            running = self.engine(item)  # asking may have cost it its life
+
+        def launch_of(
+            workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
+        ) -> Launch:
+            what = f"{item.name}: launch {len(measurement.launches) + 1} {doing}".rstrip()
+
+            def measure(watch: Watch | None, fill_s: float) -> Launch:
+                return measure_launch(
+                    running,
+                    workload,
+                    test=test,
+                    repeats=repeats,
+                    read_timeout=self.options.read_timeout,
+                    allowed_failures=allowed_failures,
+                    watch=watch,
+                    fill_s=fill_s,
+                    progress=lambda text: self.progress.show(f"{what}, {text}"),
+                )
+
+            return self.instruments.measured(running, measure)
+
+        measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
+        if self._peaks and running.info.device == cpu_name():
+            measurement.peaks = peaks.hardware_of(self._peaks[0])
 
     def _outputs_of(self, running: RunningEngine, name: str) -> Outputs | Unavailable:
         """What an engine answers to fixed prompts: asked once in a session, before it carries any load."""
