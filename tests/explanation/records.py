@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_llmperf.gate import Rules, compare
 from pytest_llmperf.metrics import Summary
-from pytest_llmperf.recording import _verdict as recorded
+from pytest_llmperf.recording.verdicts import verdict_record as recorded
 from pytest_llmperf.results import Results, TestRecord
 
 #: What a run that is as its baseline shows of itself; the baseline's launches lie a little around it.
