@@ -11,7 +11,7 @@ from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.engines.account import Calibration
 from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.measurement.base import BaseMeasurement
-from pytest_llmperf.metrics import REGISTRY, Context, Summary, roof_of, summarize
+from pytest_llmperf.metrics import HARDWARE, IDLE, REGISTRY, Context, Summary, roof_of, summarize
 from pytest_llmperf.overhead import beyond_floor
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.workload import Workload
@@ -70,7 +70,7 @@ class Measurement(BaseMeasurement):
         return self.workload.digest
 
     def summaries(self) -> dict[str, Summary]:
-        """Every metric of the registry over all launches."""
+        """Every metric of a workload over all launches."""
         info = self.info
         roof = roof_of(
             info.model_config,
@@ -93,6 +93,7 @@ class Measurement(BaseMeasurement):
         return {
             name: beyond_floor(name, summarize(metric, launches, context, readings), self._calibration, launches)
             for name, metric in REGISTRY.items()
+            if name not in IDLE and name not in HARDWARE
         }
 
     @property

@@ -13,7 +13,14 @@ import pytest
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
-from pytest_llmperf.measurement import BaseMeasurement, Measurement, PhaseMeasurement, RateMeasurement
+from pytest_llmperf.measurement import (
+    BaseMeasurement,
+    HardwareMeasurement,
+    IdleMeasurement,
+    Measurement,
+    PhaseMeasurement,
+    RateMeasurement,
+)
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
 from pytest_llmperf.plugin.session import Enough, LlmperfSession, TestState
@@ -123,6 +130,49 @@ class Llmperf:
             return RateMeasurement(test, plan.workload(workload, plan.low), plan=plan)
 
         return self._judged(*self._measure(name, _of(workload, search)))
+
+    def check_idle(self, *, name: str | None = None) -> MeasuredRun:
+        """Measure what the boards of the test's engine draw while nothing is asked of them, and gate it.
+
+        Every launch reads them rung by rung: ``bare_power`` (no engine, no CUDA context), ``context_power`` (a process
+        holds a context and nothing else), ``loaded_power`` (the engine is up, its model loaded), each with the clock
+        free, and ``locked_power`` (the same at the clock that is held). What cannot be had is ``None`` with a reason;
+        somebody else on a board makes the measurement invalid. Gated as energy is, on the same board only.
+
+        Args:
+            name: Tells a second measurement in the same test from the first.
+
+        Raises:
+            pytest.skip.Exception: no board can be read from here.
+            pytest.fail.Exception: the verdict is not one with which a test passes.
+            WorkloadError: the name was used twice.
+            EngineError: the engine did not start.
+        """
+        if (why := self._session.gauges.why_no_idle()) is not None:
+            pytest.skip(f"There is no idle power to measure: {why}.")
+        return self._judged(*self._measure(name, IdleMeasurement))
+
+    def check_hardware(self, *, name: str | None = None) -> MeasuredRun:
+        """Measure what the devices in use reach at best, without any engine, and gate it.
+
+        Every launch measures in a process of its own: ``copy_bandwidth``, ``host_to_device``, ``device_to_host``,
+        ``peer_to_peer`` (of the slowest pair) and ``matmul_flops`` (of float16 and bfloat16 the faster), of several
+        devices that of the slowest. A baseline of it holds for the hardware, whatever the model and the engine. Of a
+        processor there is the copy alone, and only less than half of the baseline's is a regression.
+
+        Args:
+            name: Tells a second measurement in the same test from the first.
+
+        Raises:
+            pytest.skip.Exception: the devices are a server's.
+            pytest.fail.Exception: the verdict is not one with which a test passes.
+            WorkloadError: the name was used twice.
+            HardwareError: they could not be measured.
+        """
+        if (why := self._session.gauges.why_no_hardware()) is not None:
+            pytest.skip(f"There is no hardware to measure: {why}.")
+        processor = self._session.gauges.on_processor
+        return self._judged(*self._measure(name, lambda test: HardwareMeasurement(test, processor)))
 
     def _judged(self, measurement: BaseMeasurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:

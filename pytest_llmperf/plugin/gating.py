@@ -13,7 +13,7 @@ from pytest_llmperf.baselines import Baseline, Identity
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.gate import Comparison, Noise, NoisePool, Rules, Series, below_noise, compare, logs
 from pytest_llmperf.measurement import BaseMeasurement
-from pytest_llmperf.metrics import REGISTRY, Summary
+from pytest_llmperf.metrics import HARDWARE, IDLE, REGISTRY, Summary
 from pytest_llmperf.options import GATE_LAUNCHES, SessionOptions, budgets
 from pytest_llmperf.plugin.outputs import Judged, judge
 from pytest_llmperf.plugin.recorder import printable
@@ -273,6 +273,8 @@ def _gated(baseline: Baseline, known: Collection[str], tolerances: Mapping[str, 
     """The metrics that a measurement like that of a baseline is judged by, as its kind can be told from the file."""
     if "max_rate" in known:
         return {"max_rate"}
+    if gauges := {*IDLE, *HARDWARE}.intersection(known):
+        return gauges
     if 1 in (baseline.workload.get("input_len"), baseline.workload.get("output_len")):
         return set(tolerances)  # has one phase only, and is no measurement of both
     return {*tolerances, "prefill_jpt", "decode_jpt"}

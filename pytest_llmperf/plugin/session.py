@@ -25,13 +25,14 @@ from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sampling.file import dump_samples
 from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
-from pytest_llmperf.measurement import BaseMeasurement, Measurement
+from pytest_llmperf.measurement import BaseMeasurement, GaugeMeasurement, HardwareMeasurement, Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, outputs_tolerances, tolerance_for_all, tolerances
 from pytest_llmperf.plugin import outputs
 from pytest_llmperf.plugin.baselining import Shelf
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.gating import Judge
+from pytest_llmperf.plugin.gauging import Gauges, rank
 from pytest_llmperf.plugin.instruments import Instruments
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
@@ -125,6 +126,7 @@ class LlmperfSession:
         self._peaks: list[peaks.DevicePeaks] | None = None
         self.instruments = Instruments(config.stash[BOARDS], self.choice, recorder, self.progress.show)
         config.stash[BOARDS].before_hold = self._before_hold
+        self.gauges = Gauges(self.choice, config.stash[BOARDS], self.pool, self.instruments, self.progress.show)
         self.shelf = Shelf(self.options, self.boards, recorder)
         self.judge = Judge(self.options, self.shelf, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
@@ -149,7 +151,10 @@ class LlmperfSession:
         return group
 
     def arrange(self, items: list[pytest.Item]) -> None:
-        """Resolve every test's engine, and bring tests of one engine and clock together; others keep their places."""
+        """Resolve every test's engine, and bring tests of one engine and clock together; others keep their places.
+
+        Tests that need boards without an engine come first, before one starts.
+        """
         places = [i for i, item in enumerate(items) if uses_llmperf(item)]
         ours = [items[i] for i in places]
         for item in ours:
@@ -168,11 +173,12 @@ class LlmperfSession:
             if self.choice.platform == "sim":
                 with suppress(EngineError):  # the engine of that test will not start
                     self._simulated_boards(simulated_gpus(spec))
+        ours.sort(key=rank)
         first: dict[Any, int] = {}
         for number, item in enumerate(ours):
             first.setdefault(item.stash[STATE].spec.key, number)
             first.setdefault(_engine_and_clock(item), number)
-        ours.sort(key=lambda item: (first[item.stash[STATE].spec.key], first[_engine_and_clock(item)]))
+        ours.sort(key=lambda item: (rank(item), first[item.stash[STATE].spec.key], first[_engine_and_clock(item)]))
         for place, item in zip(places, ours, strict=True):
             items[place] = item
         self.judge.expect([(item.nodeid, item.stash[STATE].tolerances) for item in ours])
@@ -222,13 +228,18 @@ class LlmperfSession:
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
             try:
-                self._peaks = peaks.in_own_process(on_gpu=spec.choice.platform == "cuda")
+                found = peaks.in_own_process(on_gpu=spec.choice.platform == "cuda")
             except HardwareError as error:
-                self._peaks = []
+                found = []
                 warnings.warn(f"llmperf: {error}", stacklevel=1)
-            self.recorder.note(peaks=[asdict(one) for one in self._peaks])
+            self._take_note(found)
         what = f" with {spec.model.name}" if spec.model.name else ""
         self.progress.show(f"starting {spec.choice.name}{what}, launch {launch + 1}")
+
+    def _take_note(self, found: list[peaks.DevicePeaks]) -> None:
+        """Keep the peaks of this machine's devices."""
+        self._peaks = found
+        self.recorder.note(peaks=[asdict(one) for one in found])
 
     def _knows_device(self, choice: EngineChoice) -> bool:
         """Whether the engine's device is this machine's, and has its memory free."""
@@ -275,6 +286,11 @@ class LlmperfSession:
 
     def _take(self, item: pytest.Item, state: TestState, measurement: BaseMeasurement) -> None:
         """Measure one more launch."""
+        if isinstance(measurement, GaugeMeasurement):
+            self.gauges.take(measurement, state.spec, lambda: self.engine(item))
+            if isinstance(measurement, HardwareMeasurement) and self._peaks is None:
+                self._take_note(list(measurement.found[-1]))
+            return
         assert isinstance(measurement, Measurement)
         running = self.engine(item)
         if state.outputs is not None:
