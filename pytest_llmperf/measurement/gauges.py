@@ -141,7 +141,16 @@ class HardwareMeasurement(GaugeMeasurement):
 
     def summaries(self) -> dict[str, Summary]:
         """Every figure, in B/s and FLOP/s."""
-        return {name: summarize_launches([_FIGURES[name](one) for one in self.found]) for name in HARDWARE}
+        return {
+            name: summarize_launches([_FIGURES[name](one, self._no_link) for one in self.found]) for name in HARDWARE
+        }
+
+    @property
+    def _no_link(self) -> str:
+        """Why nothing is known of a link between the host and the devices, where that is so."""
+        if self.processor:
+            return "a processor's memory is the host's own"
+        return "the link to the host is not simulated" if self.info.simulated else "it was not measured"
 
 
 def _lowest(values: Sequence[float | None], why: str) -> float | Missing:
@@ -149,30 +158,22 @@ def _lowest(values: Sequence[float | None], why: str) -> float | Missing:
     return min(known) if known and len(known) == len(values) else Missing(why)
 
 
-def _transfer(name: str) -> Callable[[Sequence[DevicePeaks]], float | Missing]:
-    def of(found: Sequence[DevicePeaks]) -> float | Missing:
-        why = "no device has a memory of its own beside the host's, or its link is not simulated"
-        return _lowest([getattr(one, name) for one in found], why)
-
-    return of
-
-
-def _peer_to_peer(found: Sequence[DevicePeaks]) -> float | Missing:
+def _peer_to_peer(found: Sequence[DevicePeaks], _: str) -> float | Missing:
     if len(found) < 2:
         return Missing("there is one device only")
     return _lowest([rate for one in found for rate in one.peer_to_peer.values()], "no device reaches another")
 
 
-def _matmul(found: Sequence[DevicePeaks]) -> float | Missing:
+def _matmul(found: Sequence[DevicePeaks], _: str) -> float | Missing:
     common = [name for name in found[0].matmul_flops if all(name in one.matmul_flops for one in found)]
     rates = [min(one.matmul_flops[name] for one in found) for name in common]
     return max(rates) if rates else Missing("matrix products are measured on GPUs only")
 
 
-_FIGURES: Mapping[str, Callable[[Sequence[DevicePeaks]], float | Missing]] = {
-    "copy_bandwidth": lambda found: _lowest([one.copy_bandwidth for one in found], "no device was measured"),
-    "host_to_device": _transfer("host_to_device"),
-    "device_to_host": _transfer("device_to_host"),
+_FIGURES: Mapping[str, Callable[[Sequence[DevicePeaks], str], float | Missing]] = {
+    "copy_bandwidth": lambda found, _: _lowest([one.copy_bandwidth for one in found], "no device was measured"),
+    "host_to_device": lambda found, why: _lowest([one.host_to_device for one in found], why),
+    "device_to_host": lambda found, why: _lowest([one.device_to_host for one in found], why),
     "peer_to_peer": _peer_to_peer,
     "matmul_flops": _matmul,
 }

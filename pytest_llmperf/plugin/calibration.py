@@ -163,7 +163,8 @@ class Calibration:
     def _of(self, running: RunningEngine) -> _Rungs:
         key, first = running.spec.key, self._first
         if key not in self._engines:
-            known = IdleLadder(first.ladder.bare, bare_at_mhz=first.ladder.bare_at_mhz)
+            bare = first.ladder
+            known = IdleLadder(bare.bare, bare_at_mhz=bare.bare_at_mhz, context=bare.context)
             self._engines[key] = _Rungs(known) if self._engines else first
         return self._engines[key]
 

@@ -158,7 +158,7 @@ class Gauges:
             dtype="any",
             quantization=None,
             kv_cache_dtype="any",
-            tensor_parallel_size=1,
+            tensor_parallel_size=len(found),  # how many work together is part of what was measured
             pipeline_parallel_size=1,
             max_model_len=0,
             vocab_size=0,

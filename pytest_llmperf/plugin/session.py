@@ -288,7 +288,7 @@ class LlmperfSession:
         """Measure one more launch."""
         if isinstance(measurement, GaugeMeasurement):
             self.gauges.take(measurement, state.spec, lambda: self.engine(item))
-            if isinstance(measurement, HardwareMeasurement) and self._peaks is None:
+            if isinstance(measurement, HardwareMeasurement) and self._peaks is None and not measurement.info.simulated:
                 self._take_note(list(measurement.found[-1]))
             return
         assert isinstance(measurement, Measurement)

@@ -220,17 +220,17 @@ class IdleLadder:
 
     Attributes:
         bare: Without any engine.
-        context: With a CUDA context on every board and nothing else, the clock free.
         loaded: With a model loaded, the clock free.
         held: With a model loaded and a clock held, by :attr:`pytest_llmperf.gpu.clocks.HeldClock.key`.
         bare_at_mhz: The clock that was held when ``bare`` was measured; ``None`` when it was free.
+        context: With a CUDA context on every board and nothing else, the clock free.
     """
 
     bare: Reading[IdlePower] = _NOT_YET
-    context: Reading[IdlePower] = _NOT_ASKED_FOR
     loaded: Reading[IdlePower] = _NOT_YET
     held: dict[str, Reading[IdlePower]] = field(default_factory=dict)
     bare_at_mhz: int | None = None
+    context: Reading[IdlePower] = _NOT_ASKED_FOR
 
     def floor(self, held: str | None) -> Reading[IdlePower]:
         """What net energy takes off: the power with the model loaded, at the clock that is held if one is.
