@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from pytest_llmperf.fingerprint import Outputs, Unavailable
 from pytest_llmperf.measurement.base import BaseMeasurement
 from pytest_llmperf.metrics import HARDWARE, IDLE, REGISTRY, Context, Summary, roof_of, summarize
 from pytest_llmperf.overhead import beyond_floor
+from pytest_llmperf.peaks import DevicePeaks
 from pytest_llmperf.runner import Launch
 from pytest_llmperf.workload import Workload
 
@@ -38,6 +39,7 @@ class Measurement(BaseMeasurement):
         workload: What was sent.
         launches: What came back, launch by launch.
         peaks: The device's peaks as measured, where no data sheet gives them.
+        reached: What each device of the engine reached at best, where that was measured.
         outputs: What the engine answered to fixed prompts, or why there is nothing; ``None`` when it was not asked.
     """
 
@@ -45,6 +47,7 @@ class Measurement(BaseMeasurement):
     workload: Workload
     launches: list[Launch] = field(default_factory=list)
     peaks: Hardware | None = None
+    reached: Sequence[DevicePeaks] = ()
     outputs: Outputs | Unavailable | None = None
 
     def take(self, launch_of: LaunchOf, *, repeats: int, allowed_failures: int) -> None:
@@ -69,8 +72,9 @@ class Measurement(BaseMeasurement):
         """Equal for equal work."""
         return self.workload.digest
 
-    def summaries(self) -> dict[str, Summary]:
-        """Every metric of a workload over all launches."""
+    @property
+    def context(self) -> Context:
+        """What metrics are computed with, besides the traces."""
         info = self.info
         roof = roof_of(
             info.model_config,
@@ -82,12 +86,16 @@ class Measurement(BaseMeasurement):
             measured=self.peaks,
         )
         clock = self.clock
-        context = Context(
+        return Context(
             slo=self.workload.slo,
             roof=roof,
             sm_clock_hz=None if clock is None else clock * 1e6,
             keeps_prefixes=self.workload.shared_prefix > 0 and bool(info.args.get("enable_prefix_caching")),
         )
+
+    def summaries(self) -> dict[str, Summary]:
+        """Every metric of a workload over all launches."""
+        context = self.context
         launches = [launch.repeats for launch in self.launches]
         readings = [launch.readings for launch in self.launches]
         return {

@@ -224,6 +224,9 @@ class LlmperfSession:
 
     def _starting(self, spec: EngineSpec, launch: int) -> None:
         self.instruments.prepare()
+        simulated = self.config.stash[BOARDS].simulated
+        if self._peaks is None and simulated is not None:
+            self._take_note(simulated.peaks())
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
@@ -288,8 +291,9 @@ class LlmperfSession:
         """Measure one more launch."""
         if isinstance(measurement, GaugeMeasurement):
             self.gauges.take(measurement, state.spec, lambda: self.engine(item))
-            if isinstance(measurement, HardwareMeasurement) and self._peaks is None and not measurement.info.simulated:
-                self._take_note(list(measurement.found[-1]))
+            if isinstance(measurement, HardwareMeasurement) and self._peaks is None:
+                simulated = self.config.stash[BOARDS].simulated
+                self._take_note(list(measurement.found[-1]) if simulated is None else simulated.peaks())
             return
         assert isinstance(measurement, Measurement)
         running = self.engine(item)
@@ -320,6 +324,13 @@ class LlmperfSession:
         measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
         if self._peaks and running.info.device == cpu_name():
             measurement.peaks = peaks.hardware_of(self._peaks[0])
+        measurement.reached = self._reached(running)
+
+    def _reached(self, running: RunningEngine) -> list[peaks.DevicePeaks]:
+        """What the devices of an engine reached at best; a simulated board tells it for the clock that is held now."""
+        simulated = self.config.stash[BOARDS].simulated
+        found = (self._peaks or []) if simulated is None else simulated.peaks()
+        return [one for one in found if one.device == running.info.device]
 
     def _outputs_of(self, running: RunningEngine, name: str) -> Outputs | Unavailable:
         """What an engine answers to fixed prompts: asked once in a session, before it carries any load."""

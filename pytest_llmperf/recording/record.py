@@ -11,12 +11,14 @@ from pydantic import ValidationError
 from pytest_llmperf.explanation import explain
 from pytest_llmperf.fingerprint import DEFINITIONS, Outputs, Unavailable
 from pytest_llmperf.gate import PASSING, Comparison, worst
-from pytest_llmperf.measurement import BaseMeasurement
+from pytest_llmperf.measurement import BaseMeasurement, Measurement
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.overhead import client_overhead
 from pytest_llmperf.recording.boards import clock_record, energy_record
 from pytest_llmperf.recording.outputs import outputs_record
+from pytest_llmperf.recording.roof import roof_record
 from pytest_llmperf.recording.serving import client_record, engine_record, plain, requests_record, server_record
+from pytest_llmperf.recording.timeline import timeline_record
 from pytest_llmperf.recording.verdicts import condition_records, metric_record, verdict_record
 from pytest_llmperf.results import TestRecord
 
@@ -86,6 +88,8 @@ def record_of(
         "client_overhead": None if overhead is None else asdict(overhead),
         "client": [told for launch in measurement.launches if (told := client_record(launch.account)) is not None],
         "server": [told for launch in measurement.launches if (told := server_record(launch.account)) is not None],
+        "roof": roof_record(measurement) if isinstance(measurement, Measurement) else None,
+        "timeline": timeline_record(measurement.launches[-1]),
         "conditions": condition_records(measurement.launches, beside.conditions),
         "provenance": None if beside.provenance is None else plain(beside.provenance),
         "baseline_provenance": None if beside.baseline_provenance is None else plain(beside.baseline_provenance),
@@ -144,6 +148,8 @@ def failure_record(test: str, reason: str) -> dict[str, Any]:
         "outputs": None,
         "client": [],
         "server": [],
+        "roof": None,
+        "timeline": None,
         "conditions": {},
         "provenance": None,
         "baseline_provenance": None,

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_llmperf.arithmetic import Architecture, Hardware
 from pytest_llmperf.metrics import REGISTRY, Context, Missing, Summary, measure, roof_of
-from pytest_llmperf.metrics.utilization import mean_running
+from pytest_llmperf.metrics.steps import mean_running
 from pytest_llmperf.models import resolve
 from pytest_llmperf.recording.record import beyond_peak
 from pytest_llmperf.trace import RepeatTrace, RequestTrace

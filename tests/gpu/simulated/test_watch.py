@@ -69,6 +69,12 @@ def test_every_quantity():
     assert samples.at_ns[-1] > end + 100 * MS
     assert 0 < samples.dram < 0.7
     assert samples.sm == pytest.approx(1)
+    looks = samples.activity()
+    assert (looks[0][0], looks[-1][1]) == (samples.at_ns[0], samples.at_ns[-1])
+    assert all(end == start for (_, end, _), (start, _, _) in pairwise(looks))
+    within = [share for start, stop, share in looks if begin <= start and stop <= end]
+    assert within == pytest.approx([1] * len(within))
+    assert looks[-1][2] < 1  # it ended meanwhile
     assert samples.refused == {}
     capped = samples.throttle_ns.pop("sw_power_cap")
     assert 0 <= capped <= end - begin
