@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_llmperf.plugin.boards import SessionBoards
     from pytest_llmperf.plugin.instruments import Instruments
 
-__all__ = ["Gauges", "rank"]
+__all__ = ["Gauges", "rank", "starts_engine"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,11 @@ def rank(item: pytest.Item) -> int:
     function = inspect.unwrap(getattr(item, "function", rank))
     names = getattr(getattr(function, "__code__", None), "co_names", ())
     return next((place for place, name in enumerate(_FIRST) if name in names), len(_FIRST))
+
+
+def starts_engine(item: pytest.Item) -> bool:
+    """Whether a test needs its engine, as far as the names in its body tell."""
+    return rank(item) > _FIRST.index("check_hardware")
 
 
 class Gauges:

@@ -32,7 +32,7 @@ from pytest_llmperf.plugin import outputs
 from pytest_llmperf.plugin.baselining import Shelf
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.gating import Judge
-from pytest_llmperf.plugin.gauging import Gauges, rank
+from pytest_llmperf.plugin.gauging import Gauges, rank, starts_engine
 from pytest_llmperf.plugin.instruments import Instruments
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
@@ -175,7 +175,9 @@ class LlmperfSession:
                     self._simulated_boards(simulated_gpus(spec))
         ours.sort(key=rank)
         first: dict[Any, int] = {}
-        for number, item in enumerate(ours):
+        # Where an idle measurement has left its engine up, its other tests come next; that of the hardware starts none.
+        starting = [item for item in ours if starts_engine(item)]
+        for number, item in enumerate([*starting, *ours]):
             first.setdefault(item.stash[STATE].spec.key, number)
             first.setdefault(_engine_and_clock(item), number)
         ours.sort(key=lambda item: (rank(item), first[item.stash[STATE].spec.key], first[_engine_and_clock(item)]))

@@ -65,8 +65,9 @@ def test_what_gates_them():
     assert idle().gated({"bare_power": 0.02}, 0.3)["bare_power"] == 0.02
     assert idle().gated({}, 0.3)["loaded_power"] == 0.3
     assert set(HardwareMeasurement("test").gated({}).values()) == {0.05}
-    assert set(HardwareMeasurement("test", processor=True).gated({}).values()) == {1.0}
-    assert HardwareMeasurement("test", processor=True).gated({"copy_bandwidth": 0.2})["copy_bandwidth"] == 0.2
+    assert set(HardwareMeasurement("test").gated({}, 0.3).values()) == {0.3}
+    assert HardwareMeasurement("test", processor=True).gated({"tpot": 0.05}, 0.5) == {}
+    assert HardwareMeasurement("test", processor=True).gated({"copy_bandwidth": 0.2}) == {"copy_bandwidth": 0.2}
 
 
 def device(copy=4e12, down=50e9, up=40e9, peers=None, flops=None):

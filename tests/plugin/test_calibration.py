@@ -118,6 +118,17 @@ def test_a_server_that_was_there_has_a_loaded_rung_and_no_bare_one(run, fake_nvm
     assert list(idle["reasons"]) == ["bare", "context"]
 
 
+def test_the_floor_of_a_server_that_was_there_has_its_loaded_rung_alone(run, pytester):
+    result, _ = run("def test_floor(llmperf): llmperf.check_idle()", "--llmperf-save", "--llmperf-launches=1")
+    result.assert_outcomes(passed=1)
+    (test,) = json.loads((pytester.path / "report" / "results.json").read_text())["tests"]
+    rungs = {name: one["value"] or one["reason"] for name, one in test["metrics"].items()}
+    before = "the server was there before the session, with its model loaded"
+    held = "no clock is held (--gpu-clock holds one)"
+    loaded = near(BARE + LOADED)
+    assert rungs == {"bare_power": before, "context_power": before, "loaded_power": loaded, "locked_power": held}
+
+
 def test_an_engine_of_the_sessions_own_is_seen_without_and_with_its_model(run):
     result, environment = run(SUITE, cuda=True)
     result.assert_outcomes(passed=2)

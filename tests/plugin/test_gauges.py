@@ -131,6 +131,16 @@ class TestOnSimulatedBoards:
         ]  # fmt: skip
         result.stdout.fnmatch_lines(["engine starts: 2"])
 
+    def test_come_first_though_their_engines_are_others(self, suite):
+        two = "import pytest\nfrom pytest_llmperf import Workload\n"
+        two += "TWO = pytest.mark.llmperf(engine={'tensor_parallel_size': 2})\n"
+        one = "def test_one(llmperf): llmperf.check(Workload(4, 4))\n"
+        suite.write(f"{two}@TWO\n{MACHINE}\n@TWO\n{one.replace('one', 'two')}{one}{FLOOR}")
+        result = suite.run("--llmperf-save", "--llmperf-launches=1")
+        order = [test["nodeid"].partition("::")[2] for test in json.loads(suite.results.read_text())["tests"]]
+        assert order == ["test_machine", "test_floor", "test_one", "test_two"]
+        result.stdout.fnmatch_lines(["engine starts: 2"])
+
     def test_have_an_engine_closed_that_is_up(self, suite):
         suite.write("import helper\n" + GAUGES.replace("llmperf.check_idle()", "helper.idle(llmperf)"))
         suite.write("def idle(llmperf): return llmperf.check_idle()", name="helper")
@@ -331,15 +341,19 @@ class TestWithoutBoards:
         result.assert_outcomes(skipped=1)
         result.stdout.fnmatch_lines(["*There is no idle power to measure: the engine is vllm on the processor, and*"])
 
-    def test_a_processor_has_its_copy(self, suite, processor, monkeypatch):
+    def test_a_processor_has_its_copy_which_gates_where_it_is_named(self, suite, processor, monkeypatch):
         suite.write(MACHINE)
         suite.run("--llmperf-save", "--llmperf-launches=3", engine="vllm").assert_outcomes(passed=1)
         (record,) = suite.records().values()
         assert values(record)["copy_bandwidth"] == 4e10
         assert record["metrics"]["host_to_device"]["reason"] == "a processor's memory is the host's own"
-        monkeypatch.setattr(peaks, "in_own_process", lambda on_gpu: [DevicePeaks("a CPU", 3e10, method="copies")])
-        suite.run(engine="vllm").assert_outcomes(passed=1)
         monkeypatch.setattr(peaks, "in_own_process", lambda on_gpu: [DevicePeaks("a CPU", 1e10, method="copies")])
+        assert suite.run(engine="vllm").ret == 0
+        (record,) = suite.records().values()
+        assert (record["verdict"], record["tolerances"]) == ("measured", {})
+        (advisory,) = record["advisory"]
+        assert (advisory["metric"], advisory["change"]) == ("copy_bandwidth", pytest.approx(-0.75))
+        suite.write(f"import pytest\n@pytest.mark.llmperf(tolerance={{'copy_bandwidth': '20%'}})\n{MACHINE}")
         suite.run(engine="vllm").assert_outcomes(failed=1)
         (record,) = suite.records().values()
         assert record["verdict"] == "regressed"
