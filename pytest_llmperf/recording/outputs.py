@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from pytest_llmperf.fingerprint import Agreement, Outputs, Unavailable
-from pytest_llmperf.measurement import Measurement
+from pytest_llmperf.measurement import BaseMeasurement
 
 __all__ = ["outputs_record"]
 
 
 def outputs_record(
-    measurement: Measurement, agreement: Agreement | None = None, reason: str | None = None
+    measurement: BaseMeasurement, agreement: Agreement | None = None, reason: str | None = None
 ) -> dict[str, Any] | None:
     """What the record says of the answers to fixed prompts; ``None`` when they were not asked for.
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pytest_llmperf.explanation import explain
 from pytest_llmperf.fingerprint import DEFINITIONS, Outputs, Unavailable
 from pytest_llmperf.gate import PASSING, Comparison, worst
-from pytest_llmperf.measurement import Measurement
+from pytest_llmperf.measurement import BaseMeasurement, Measurement
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.overhead import client_overhead
 from pytest_llmperf.recording.boards import clock_record, energy_record
@@ -44,7 +44,7 @@ _ALONE = Beside()
 
 
 def record_of(
-    measurement: Measurement,
+    measurement: BaseMeasurement,
     summaries: Mapping[str, Summary],
     comparisons: Sequence[Comparison] | None,
     *,
@@ -74,7 +74,7 @@ def record_of(
         "verdict": verdict,
         "outcome": "unfinished",
         "tolerances": {},
-        "workload": {**measurement.workload.to_json(), "digest": measurement.digest},
+        "workload": None if measurement.workload is None else {**measurement.work, "digest": measurement.digest},
         "search": None,
         "phases": None,
         "outputs": outputs_record(measurement),
@@ -88,7 +88,7 @@ def record_of(
         "client_overhead": None if overhead is None else asdict(overhead),
         "client": [told for launch in measurement.launches if (told := client_record(launch.account)) is not None],
         "server": [told for launch in measurement.launches if (told := server_record(launch.account)) is not None],
-        "roof": roof_record(measurement),
+        "roof": roof_record(measurement) if isinstance(measurement, Measurement) else None,
         "timeline": timeline_record(measurement.launches[-1]),
         "conditions": condition_records(measurement.launches, beside.conditions),
         "provenance": None if beside.provenance is None else plain(beside.provenance),
@@ -109,7 +109,7 @@ def _explanation(record: Mapping[str, Any]) -> list[str]:
         return []
 
 
-def cut_short_record(measurement: Measurement, how: str, reason: str, *, trusted: bool) -> dict[str, Any]:
+def cut_short_record(measurement: BaseMeasurement, how: str, reason: str, *, trusted: bool) -> dict[str, Any]:
     """The record of what was measured of a test that ended before it was decided.
 
     Args:

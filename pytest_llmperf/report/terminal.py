@@ -152,8 +152,12 @@ def _accounts(results: Results) -> list[str]:
 
 
 def _serving(test: TestRecord) -> str | None:
-    """What a test that serves a rate is about, which the table has no column for."""
-    workload = test.workload or {}
+    """What a test that serves a rate, or none, is about, which the table has no column for."""
+    if test.workload is None:
+        known = [(name, one) for name, one in test.metrics.items() if value_of(test, name) is not None]
+        told = ", ".join(f"{name} {format_value(value_of(test, name), one.unit)}" for name, one in known)
+        return f"{short_name(test.nodeid)}: {told}" if told else None
+    workload = test.workload
     if test.search is not None:
         limits = ", ".join(f"{name} {format_value(limit, 's')}" for name, limit in workload.get("slo", {}).items())
         rate = value_of(test, "max_rate")

@@ -62,7 +62,7 @@ class Environment(Model):
 
 
 class Engine(Model):
-    """What answered the requests."""
+    """What answered the requests; of a test that sends none and needs no engine, what measured (kind ``hardware``)."""
 
     kind: str
     version: str

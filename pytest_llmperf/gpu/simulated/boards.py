@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.errors import EngineError
@@ -73,6 +74,17 @@ class SimulatedBoards:
         sm_mhz = self._clock.sm_mhz or product.max_sm_clock_mhz
         memory_mhz = self._clock.memory_mhz or product.max_memory_clock_mhz
         return [peaks_of(product.model, n, count, sm_mhz=sm_mhz, memory_mhz=memory_mhz) for n in range(count)]
+
+    @contextmanager
+    def contexts(self) -> Iterator[None]:
+        """A process holds a CUDA context on each of them within the block, and nothing else."""
+        for device in self._devices:
+            device.hold_context(held=True)
+        try:
+            yield
+        finally:
+            for device in self._devices:
+                device.hold_context(held=False)
 
     # Their time, where no engine drives it.
 

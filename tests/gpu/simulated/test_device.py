@@ -340,3 +340,22 @@ class TestTime:
             driven.device.attach(lambda: 0)
             lengths.append(len(driven.device.history))
         assert lengths[0] < 400 < 1000 < lengths[1]
+
+
+@pytest.mark.parametrize("key", BOARDS)
+def test_a_context_draws_more_than_nothing_and_less_than_a_model(key):
+    device = SimulatedDevice(key)
+    power = device.product.model.power
+    bare, clock = device.power_w(), device.sm_clock_mhz()
+    device.hold_context(held=True)
+    device.wait(5)
+    assert device.power_w() == pytest.approx(power.idle_w + power.context_w)
+    assert device.sm_clock_mhz() == device.product.max_sm_clock_mhz > clock
+    device.load(10**9)
+    device.wait(5)
+    assert device.power_w() == pytest.approx(power.idle_w + power.loaded_w)
+    assert bare < power.idle_w + power.context_w < power.idle_w + power.loaded_w
+    device.unload()
+    device.hold_context(held=False)
+    device.wait(5)
+    assert device.power_w() == pytest.approx(bare)
