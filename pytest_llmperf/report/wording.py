@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.units import format_change, format_value, percent, printable
 from pytest_llmperf.results import Engine, Results, TestRecord, VerdictRecord
 
 __all__ = [
+    "acceptance",
     "against",
     "badness",
     "better_of",
@@ -30,6 +32,8 @@ __all__ = [
     "worst_regression",
 ]
 
+#: So many tests are named in the command that accepts their improvements; of more it runs all.
+_NAMED = 5
 #: Texts that begin with so many equal characters, but for their figures, are of one kind.
 _SAME_KIND = 40
 
@@ -150,6 +154,20 @@ def improved(test: TestRecord) -> VerdictRecord | None:
         return None
     better = [verdict for verdict in test.verdicts if verdict.verdict == "improved" and verdict.against == "baseline"]
     return min(better, key=lambda verdict: badness(verdict, better_of(test.metrics, verdict.metric)), default=None)
+
+
+def acceptance(results: Results) -> tuple[str, str] | None:
+    """How improvements become the baseline: a sentence, and the command; ``None`` where nothing improved.
+
+    It is for a person to decide, and no run does it by itself.
+    """
+    better = list(dict.fromkeys(item_of(test.nodeid) for test in results.tests if improved(test) is not None))
+    if not better:
+        return None
+    few = better if len(better) <= _NAMED else []
+    what = "all tests of this run" if not few else "this test" if len(few) == 1 else "these tests"
+    said = f"Improvements change no baseline. To accept them, measure {what} again and store:"
+    return said, saving(results.run.command, few)
 
 
 def failed_otherwise(test: TestRecord) -> bool:
