@@ -7,7 +7,7 @@ import statistics
 
 from pytest_llmperf.report.rows import without_columns
 from pytest_llmperf.report.units import format_value
-from pytest_llmperf.report.wording import by_kind, plural, short_name, unit_of, value_of
+from pytest_llmperf.report.wording import by_kind, echoed, plural, short_name, unit_of, value_of
 from pytest_llmperf.results import Results, TestRecord
 
 __all__ = ["concerns", "measurement", "other_metrics"]
@@ -102,14 +102,23 @@ def _advisory(results: Results) -> list[str]:
 def _advice(results: Results) -> list[str]:
     """What would decide, or that a tolerance lies below the noise: once for each metric and kind of advice."""
     given = [
-        (f"{verdict.metric}: {verdict.advice}", f"{verdict.metric} of {short_name(test.nodeid)}: {verdict.advice}")
+        (f"{metrics}: {advice}", f"{metrics} of {short_name(test.nodeid)}: {advice}")
         for test in results.worst_first()
-        for verdict in test.verdicts
-        if verdict.advice
+        for advice, metrics in _advised(test).items()
     ]
     kinds = by_kind(given)
     lines = [text + (f" (and {others} more of this kind)" if others else "") for text, others in kinds[:_ADVISED]]
     return [*lines, *([f"more advice is in the report: {len(kinds) - _ADVISED}"] if len(kinds) > _ADVISED else [])]
+
+
+def _advised(test: TestRecord) -> dict[str, str]:
+    """The metrics of a test that are given an advice, by the advice; without MBU where it says what TPOT says."""
+    echo = echoed(test.verdicts)
+    found: dict[str, list[str]] = {}
+    for verdict in test.verdicts:
+        if verdict.advice and verdict is not echo:
+            found.setdefault(verdict.advice, []).append(verdict.metric)
+    return {advice: ", ".join(dict.fromkeys(metrics)) for advice, metrics in found.items()}
 
 
 def _kinds_of_warnings(results: Results) -> list[tuple[str, int]]:

@@ -68,7 +68,7 @@ _KEPT = ("tpot", "tpj", "ttft", "throughput", "power", "e2e_latency", "mbu")
 #: Narrower than these a name and a verdict are cut only where nothing but them is left.
 _NAME, _VERDICT = 14, 24
 #: So wide a name is made, where it has to be cut, to tell it from another one that would be cut alike.
-_DISTINCT = 26
+_DISTINCT = 28
 _GAP = "  "
 
 
@@ -83,14 +83,10 @@ def rows(results: Results, width: int) -> Iterable[Line]:
     names = labels([test.nodeid for test in tests])
     columns = _fitting(tests, names, width)
     cells = [[_cell(test, column) for column in columns] for test in tests]
-    widths = [
-        max(len(column.title), *(len(row[place]) for row in cells)) if cells else len(column.title)
-        for place, column in enumerate(columns)
-    ]
+    widths = [_widest(column.title, (row[place] for row in cells)) for place, column in enumerate(columns)]
     left = width - sum(widths) - len(_GAP) * (len(columns) + 1)
     told = [verdict_cell(test, detailed=True) for test in tests]
-    longest = max(map(len, names), default=0)
-    if max(map(len, told), default=0) > left - longest:
+    if _widest("verdict", told) > left - _widest("test", names):
         told = [verdict_cell(test) for test in tests]
     name_width, verdict_width = _divided(left, names, told)
 
@@ -107,15 +103,15 @@ def rows(results: Results, width: int) -> Iterable[Line]:
 def _fitting(tests: Sequence[TestRecord], names: Sequence[str], width: int) -> list[_Column]:
     """The columns that any test has a value for, without those for which there is no room."""
     columns = [column for column in _COLUMNS if any(value_of(test, column.metric) is not None for test in tests)]
-    verdicts = [len(verdict_cell(test)) for test in tests]
-    longest, widest = max(map(len, names), default=0), max(verdicts, default=0)
+    longest, widest = _widest("test", names), _widest("verdict", [verdict_cell(test) for test in tests])
+    telling = _telling(names)
     deciding = {found.metric for test in tests if (found := _deciding(test)) is not None}
     kept: list[_Column] = []
     taken = 0
     for column in sorted(columns, key=lambda c: (c.metric not in deciding, _KEPT.index(c.metric))):
-        needs = len(_GAP) + max(len(column.title), *(len(_cell(test, column)) for test in tests))
+        needs = len(_GAP) + _widest(column.title, (_cell(test, column) for test in tests))
         whole = column.spare and column.metric not in deciding
-        name = longest if whole else min(longest, _NAME)
+        name = longest if whole else min(longest, telling)
         verdict = widest if whole else min(widest, _VERDICT)
         if taken + needs + name + len(_GAP) + verdict <= width:
             kept.append(column)
@@ -125,21 +121,25 @@ def _fitting(tests: Sequence[TestRecord], names: Sequence[str], width: int) -> l
 
 def _divided(left: int, names: Sequence[str], verdicts: Sequence[str]) -> tuple[int, int]:
     """How the columns that the figures leave are divided between names and verdicts."""
-    longest, widest = max(map(len, names), default=0), max(map(len, verdicts), default=0)
+    longest, widest = _widest("test", names), _widest("verdict", verdicts)
     verdict = min(widest, _VERDICT)
     if longest + widest <= left:
-        return max(longest, len("test")), left - longest
+        return longest, left - longest
     name = min(longest, max(left - verdict, min(_NAME, left // 2)), max(_telling(names), left - widest))
     return max(name, 1), max(left - name, 1)
 
 
+def _widest(title: str, cells: Iterable[str]) -> int:
+    return max(len(title), *(len(cell) for cell in cells), 0)
+
+
 def _telling(names: Sequence[str]) -> int:
-    """The fewest columns in which no two different names look alike; at most ``_DISTINCT``."""
+    """The fewest columns in which no two different names look alike; ``_NAME`` where many columns do not help."""
     different = set(names)
-    for width in range(_NAME, _DISTINCT):
+    for width in range(_NAME, _DISTINCT + 1):
         if len({abridged(name, width) for name in different}) == len(different):
             return width
-    return _DISTINCT
+    return _NAME
 
 
 def labels(nodeids: Sequence[str]) -> list[str]:
@@ -194,7 +194,7 @@ def verdict_cell(test: TestRecord, width: int | None = None, *, detailed: bool =
         width: It is shortened to this: a large change is rounded, the metric's name cut, then what decided left out.
         detailed: With the interval and the tolerance.
     """
-    word = "simulated" if test.verdict == "measured" and test.engine and test.engine.simulated else test.verdict
+    word: str = "simulated" if test.verdict == "measured" and test.engine and test.engine.simulated else test.verdict
     decided = _deciding(test)
     if decided is None:
         text = f"{word}, but failed" if failed_otherwise(test) else word

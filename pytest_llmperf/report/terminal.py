@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,14 +11,12 @@ from pytest_llmperf.report import notices
 from pytest_llmperf.report.commands import command_lines, saving
 from pytest_llmperf.report.rows import Line, rows, verdict_cell
 from pytest_llmperf.report.units import format_change, printable
-from pytest_llmperf.report.wording import acceptance, better_of, engine_name, evidence, judged, unit_of, values
+from pytest_llmperf.report.wording import acceptance, better_of, echoed, engine_name, evidence, judged, unit_of, values
 from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["failure_paragraph", "table"]
 
 _YELLOW = {"yellow": True}
-#: TPOT and MBU changed by inverse ratios where the logarithms of these add up to less.
-_SAME = 0.005
 #: Findings of which the answer is printed; the report has them all.
 _FINDINGS = 8
 #: Of a failure's paragraph; reasons, which hold paths to be copied, are not wrapped.
@@ -34,9 +31,7 @@ def table(results: Results, width: int) -> Iterator[Line]:
     for engine in sorted(engines):
         yield engine[:width], {}
     if any(t.engine and t.engine.simulated for t in results.tests):
-        yield from _wrapped(
-            "SIMULATED: the figures are computed from a model of the board, and are of no real one", width, _YELLOW
-        )
+        yield from _wrapped("SIMULATED: the figures are computed, and are of no real board", width, _YELLOW)
     yield from rows(results, width)
     said = judged(results)
     for sentence in [*notices.other_metrics(results), *([said] if said else [])]:
@@ -85,11 +80,13 @@ def failure_paragraph(record: Mapping[str, Any], command: str | None = None) -> 
     if first:  # before the figures: what a reader wants to know
         lines += _indented(printable(first), "  ")
     shown = [v for v in record["verdicts"] if v["verdict"] not in ("pass", "improved", "not-applicable")]
-    told, moving = _without_echo(_grouped(shown or record["verdicts"]))
+    told = [VerdictRecord.model_construct(**verdict) for verdict in _grouped(shown or record["verdicts"])]
+    echo = echoed(told)
     for verdict in told:
-        lines += _sentences(VerdictRecord.model_construct(**verdict), record["metrics"])
-        if verdict["metric"] == "tpot" and moving is not None:
-            lines.append(f"  mbu moves with tpot: {format_change(moving['change'])}")
+        if verdict is echo:
+            lines.append(f"  mbu moves with tpot: {format_change(verdict.change)}")
+        else:
+            lines += _sentences(verdict, record["metrics"])
     for sentence in others:
         lines += _indented(printable(sentence), "  ")
     if any(v["verdict"] == "regressed" and v.get("against") == "anchor" for v in record["verdicts"]):
@@ -106,23 +103,6 @@ def _decided_by(record: Mapping[str, Any]) -> str:
     """The verdict and what decided it: pytest's summary has room for the first words of a failure only."""
     verdicts = [VerdictRecord.model_construct(**verdict) for verdict in record["verdicts"]]
     return verdict_cell(TestRecord.model_construct(**{**record, "verdicts": verdicts, "engine": None}))
-
-
-def _without_echo(verdicts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The verdicts without that on MBU, and this one, where it says of the same time what TPOT says of it.
-
-    A step of decoding reads so many bytes, so MBU is a constant over TPOT as long as these do not change.
-    """
-    of = {verdict["metric"]: verdict for verdict in verdicts}
-    tpot, mbu = of.get("tpot"), of.get("mbu")
-    if tpot is None or mbu is None or tpot["verdict"] != mbu["verdict"]:
-        return verdicts, None
-    changes = [tpot["change"], mbu["change"]]
-    if any(change is None or change <= -1 for change in changes) or tpot["against"] != mbu["against"]:
-        return verdicts, None
-    if abs(sum(math.log1p(change) for change in changes)) > _SAME:
-        return verdicts, None
-    return [verdict for verdict in verdicts if verdict is not mbu], mbu
 
 
 _ADVICE = {

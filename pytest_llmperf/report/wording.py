@@ -16,6 +16,7 @@ __all__ = [
     "badness",
     "better_of",
     "by_kind",
+    "echoed",
     "engine_name",
     "evidence",
     "failed_otherwise",
@@ -34,6 +35,8 @@ __all__ = [
 
 #: So many tests are named in the command that accepts their improvements; of more it runs all.
 _NAMED = 5
+#: TPOT and MBU changed by inverse ratios where the logarithms of these add up to less.
+_SAME = 0.005
 #: Texts that begin with so many equal characters, but for their figures, are of one kind.
 _SAME_KIND = 40
 
@@ -168,6 +171,20 @@ def acceptance(results: Results) -> tuple[str, str] | None:
     what = "all tests of this run" if not few else "this test" if len(few) == 1 else "these tests"
     said = f"Improvements change no baseline. To accept them, measure {what} again and store:"
     return said, saving(results.run.command, few)
+
+
+def echoed(verdicts: Iterable[VerdictRecord]) -> VerdictRecord | None:
+    """The verdict on MBU where it says of the same time what that on TPOT says; ``None`` where it adds to it.
+
+    A step of decoding reads so many bytes, so MBU is a constant over TPOT as long as these do not change.
+    """
+    of = {verdict.metric: verdict for verdict in verdicts if verdict.against == "baseline"}
+    tpot, mbu = of.get("tpot"), of.get("mbu")
+    if tpot is None or mbu is None or tpot.verdict != mbu.verdict or tpot.change is None or mbu.change is None:
+        return None
+    if min(tpot.change, mbu.change) <= -1 or abs(math.log1p(tpot.change) + math.log1p(mbu.change)) > _SAME:
+        return None
+    return mbu
 
 
 def failed_otherwise(test: TestRecord) -> bool:
