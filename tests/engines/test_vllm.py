@@ -42,7 +42,6 @@ def vllm(pytester, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     pytester.makepyfile(SUITE)
-    others = engine_processes()
 
     def run(*arguments, engine="vllm,enforce_eager=true"):
         result = pytester.runpytest_subprocess(
@@ -50,17 +49,18 @@ def vllm(pytester, monkeypatch):
             "-o", "llmperf_tolerance=2000%", *arguments,
         )  # fmt: skip
 
-        assert engine_processes() <= others, "a process of the engine outlived the session"
+        assert not engine_processes(pytester.path), "a process of the engine outlived the session"
         return result
 
     return run
 
 
-def engine_processes():
-    """Every process of any vLLM engine on this machine: they give themselves titles that begin so."""
+def engine_processes(folder):
+    """Every process of a vLLM engine that was started in a folder: their titles begin so, and tests run side by side."""
     found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        if " ".join(process.info["cmdline"] or ()).startswith("VLLM::"):
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        titled = " ".join(process.info["cmdline"] or ()).startswith("VLLM::")
+        if titled and process.info["cwd"] == str(folder):
             found.add(process.pid)
     return found
 
@@ -73,12 +73,12 @@ def records(pytester):
 
 
 def test_measure_save_and_gate(vllm, pytester):
-    saved = vllm("--llmperf-save", "--llmperf-launches=3")
+    saved = vllm("--llmperf-save", "--llmperf-launches=2")
     saved.assert_outcomes(passed=4)
-    assert len(list((pytester.path / "report/logs").glob("engine-*.log"))) == 3, "three launches start three engines"
+    assert len(list((pytester.path / "report/logs").glob("engine-*.log"))) == 2, "two launches start two engines"
 
     # What a busy processor's noise decides is not the matter here.
-    gated = vllm("--llmperf-launches=3", "--llmperf-inconclusive=warn")
+    gated = vllm("--llmperf-launches=2", "--llmperf-inconclusive=warn")
     gated.assert_outcomes(passed=4)
     tests = records(pytester)
     assert len(tests) == 4
@@ -146,7 +146,9 @@ def test_no_process_survives_an_interrupted_run(pytester, monkeypatch, number):
         wait_for(lambda: (pytester.path / "measured").exists() or process.poll() is not None)
         assert process.poll() is None
         family = psutil.Process(process.pid).children(recursive=True)
-        assert any("VLLM::" in " ".join(p.cmdline()) for p in family)
+        engines = engine_processes(pytester.path)
+        assert engines
+        assert engines <= {p.pid for p in family}
         time.sleep(1)
         os.kill(process.pid, number)
         output, _ = process.communicate(timeout=120)
