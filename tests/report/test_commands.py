@@ -49,11 +49,12 @@ def test_a_named_measurement_belongs_to_its_test(nodeid, item):
     assert item_of(nodeid) == item
 
 
-def test_a_long_command_is_several_lines_that_a_shell_takes_as_one():
+@pytest.mark.parametrize("width", range(54, 80))
+def test_a_long_command_is_several_lines_that_a_shell_takes_as_one(width):
     words = ["pytest", "suites/test_x.py::test_y[a b]", "-m", "not sweep", "--llmperf-engine=vllm,max_model_len=4096"]
-    lines = command_lines(shlex.join(words), 50)
+    lines = command_lines(shlex.join(words), width)
     assert len(lines) > 1
-    assert all(len(line) <= 50 for line in lines)
+    assert all(len(line) <= width for line in lines)
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert shlex.split("".join(line.removesuffix("\\") for line in lines)) == words
 
