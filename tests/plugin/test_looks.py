@@ -170,7 +170,7 @@ class TestInconclusive:
         result = gated(ON_THE_EDGE, now=EDGE, ret=1)
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(
-            ["inconclusive tpot *: test_suite.py::test_edge", "*tpot: inconclusive*", "engine starts: 8"]
+            ["inconclusive ttft *: test_suite.py::test_edge", "*tpot: inconclusive*", "engine starts: 8"]
         )
         record = suite.records()["test_edge"]
         assert (record["verdict"], record["outcome"]) == ("inconclusive", "failed")
