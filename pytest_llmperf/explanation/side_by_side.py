@@ -20,7 +20,7 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
     for difference in compared.environment:
         yield from wrapped(difference, 3)
     if any(test.engine and test.engine.simulated for run in (a, b) for test in run.tests):
-        yield "SIMULATED: not all figures here were measured"
+        yield from wrapped("SIMULATED: figures of one run or both are computed, and are of no real board")
     for test in compared.tests:
         yield ""
         yield from _test(test)

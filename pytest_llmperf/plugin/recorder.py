@@ -270,9 +270,11 @@ class Recorder:
         """Print the table of the run."""
         if self._results is None:
             return
+        from pytest_llmperf.plugin.replay import spare_table
         from pytest_llmperf.report.terminal import table
         from pytest_llmperf.report.upkeep import wrapped
 
+        spare_table(self._config)
         terminalreporter.section("llmperf")
         for line, markup in table(self._results, terminalreporter._tw.fullwidth):
             terminalreporter.write_line(line, **markup)

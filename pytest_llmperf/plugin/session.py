@@ -40,6 +40,7 @@ from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import cut_short_record, failure_record, record_of
 from pytest_llmperf.report.exporters.junit import properties
+from pytest_llmperf.report.wording import plural
 from pytest_llmperf.runner import Launch, measure_launch
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
@@ -187,14 +188,22 @@ class LlmperfSession:
         self.progress.expect(len(ours))
 
     def header(self) -> list[str]:
-        """One line: which engine, which model, and why."""
+        """Which engine, which model, and why; and how many launches there are to be, as far as that is known."""
         models = sorted({item.stash[STATE].spec.model.name or "the model it serves" for item in self._items()})
-        launches = f"{self.options.launches} launch{'es' if self.options.launches > 1 else ''}"
-        what = f"saving baselines of {launches}" if self.options.save else f"gating with at most {launches}"
         return [
-            f"llmperf: {self.choice.name} on {', '.join(models)} ({self.choice.reason}); {what}, "
-            f"{self.options.repeats} repeat{'s' if self.options.repeats > 1 else ''} each"
+            f"llmperf: {self.choice.name} on {', '.join(models)} ({self.choice.reason})",
+            f"llmperf: {self._plan()}, {plural(self.options.repeats, 'repeat')} each",
         ]
+
+    def _plan(self) -> str:
+        """What is to happen: which tests gate, and which only measure, their bodies alone know."""
+        options = self.options
+        if options.save:
+            return f"saving baselines of {plural(options.launches, 'launch')}"
+        measuring = f"{options.measure_launches} where only measured"
+        if not any(options.baselines.rglob("*.json")):
+            return f"no baselines to gate against; launches: 1 where gated, {measuring}"
+        return f"launches: up to {options.launches} where gated, {measuring}"
 
     def _items(self) -> list[pytest.Item]:
         session: Any = self.config.pluginmanager.getplugin("session")
