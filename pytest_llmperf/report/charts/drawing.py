@@ -35,7 +35,8 @@ const fill = (node, params) => {
   return node;
 };
 const spec = (template, chart, width) => ({
-  ...fill(template, chart.params), width, datasets: {rows: chart.rows, ...chart.extra},
+  ...fill(template, chart.params), width, params: [{name: "whole", value: width}],
+  datasets: {rows: chart.rows, ...chart.extra},
 });
 const draw = (element, spec, config) => vegaEmbed(element, spec, {
   mode: "vega-lite", renderer: "svg", actions: false, ast: true, config, tooltip: {theme: "llmperf"},
