@@ -24,20 +24,23 @@ const fill = (node, params) => {
     return node[0] === "$" && Object.hasOwn(params, node.slice(1)) ? params[node.slice(1)] : node;
   }
   if (Array.isArray(node)) {
-    return node.flatMap(item => {
-      const filled = fill(item, params);
-      return typeof item === "string" && typeof filled !== "string" ? filled : [filled];
-    });
+    return node.flatMap(item => typeof item === "string" ? fill(item, params) : [fill(item, params)]);
   }
   if (node !== null && typeof node === "object") {
     return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, fill(value, params)]));
   }
   return node;
 };
-const spec = (template, chart, width) => ({
-  ...fill(template, chart.params), width, params: [{name: "whole", value: width}],
-  datasets: {rows: chart.rows, ...chart.extra},
-});
+const withoutEmpty = (spec, datasets) => !spec.layer ? spec : {
+  ...spec,
+  layer: spec.layer.filter(layer => !layer.data || datasets[layer.data.name].length)
+    .map(layer => withoutEmpty(layer, datasets)),
+};
+const spec = (template, chart, width) => {
+  const datasets = {rows: chart.rows, ...chart.extra};
+  const filled = withoutEmpty(fill(template, chart.params), datasets);
+  return {...filled, width, params: [{name: "whole", value: width}], datasets};
+};
 const draw = (element, spec, config) => vegaEmbed(element, spec, {
   mode: "vega-lite", renderer: "svg", actions: false, ast: true, config, tooltip: {theme: "llmperf"},
 });
