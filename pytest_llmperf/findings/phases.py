@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from pytest_llmperf.findings.telling import (
 from pytest_llmperf.results import Finding, Results
 
 __all__ = ["phases"]
+
+_Lengths = tuple[int | str | None, int | str | None]
 
 _COLUMNS = ("e2e_latency", "power", "gpu_utilization", "sm_activity")
 
@@ -55,7 +58,8 @@ def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]
     """
     static = [point for point in points if point.axes.load == "batch"]
     both = {point.axes: point for point in distinct(point for point in static if point.test.phases is not None)}
-    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both)]
+    usual = Counter((point.axes.input_len, point.axes.output_len) for point in distinct(static))
+    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both, usual)]
     chosen: dict[tuple[object, ...], _Apart] = {}
     for one in apart:
         axes = one.points[-1].axes
@@ -70,18 +74,23 @@ def _higher(clock: float | None, than: float) -> bool:
     return clock is None or clock > than
 
 
-def _apart(members: Sequence[Point], both: Mapping[Axes, Point]) -> list[_Apart]:
+def _apart(members: Sequence[Point], both: Mapping[Axes, Point], usual: Mapping[_Lengths, int]) -> list[_Apart]:
     """The pairs of phases among points that differ in their lengths only.
 
     Args:
         members: These points.
         both: Tests that took the phases apart themselves, by where they lie.
+        usual: How many of the run's tests have which lengths: of a grid of lengths the usual ones are told.
     """
     taken_apart = {(p.axes.input_len, p.axes.output_len): both[p.axes] for p in members if p.axes in both}
     prefills = {p.axes.input_len: p for p in members if p.axes.output_len == 1 and p.value("prefill_jpt")}
     decodes = {p.axes.output_len: p for p in members if p.axes.input_len == 1 and p.value("decode_jpt")}
     wholes = {(p.axes.input_len, p.axes.output_len): p for p in members if p.axes.input_len != 1 != p.axes.output_len}
     shapes = [place for place in wholes if place in taken_apart or (place[0] in prefills and place[1] in decodes)]
+    if taken_apart:
+        shapes = [place for place in shapes if place in taken_apart]
+    elif shapes:
+        shapes = [max(shapes, key=lambda place: (usual.get(place, 0), -_tokens(place[0]), -_tokens(place[1])))]
     if not shapes and prefills and decodes:
         longest = (max(prefills, key=_tokens), max(decodes, key=_tokens))
         shapes = [longest]
