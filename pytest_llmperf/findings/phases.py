@@ -25,6 +25,8 @@ __all__ = ["phases"]
 
 _Lengths = tuple[int | str | None, int | str | None]
 
+#: Of more batches than this a few stand for all.
+_MANY = 3
 _COLUMNS = ("e2e_latency", "power", "gpu_utilization", "sm_activity")
 
 
@@ -67,7 +69,19 @@ def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]
         held = chosen.get(place)
         if held is None or (held.points[-1].axes.clock is not None and _higher(axes.clock, held.points[-1].axes.clock)):
             chosen[place] = one
-    return [_finding(one, labels) for one in chosen.values()]
+    return [_finding(one, labels) for one in _few(list(chosen.values()))]
+
+
+def _few(apart: Sequence[_Apart]) -> list[_Apart]:
+    """Of many batches of one load the smallest, the one in the middle, and the largest."""
+    alike: dict[tuple[object, ...], list[_Apart]] = {}
+    for one in apart:
+        alike.setdefault(one.points[-1].axes.without("clock", "size", "input_len", "output_len"), []).append(one)
+    kept = []
+    for batches in alike.values():
+        batches.sort(key=lambda one: one.points[-1].axes.size)
+        kept += batches if len(batches) <= _MANY else [batches[0], batches[len(batches) // 2], batches[-1]]
+    return kept
 
 
 def _higher(clock: float | None, than: float) -> bool:

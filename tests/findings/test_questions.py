@@ -50,6 +50,11 @@ def test_phases_of_tests_of_one_phase_each():
     assert column(finding, "phase") == ["prefill", "decode"]
 
 
+def test_of_many_batches_a_few_stand_for_all():
+    found = asked("phases", *(test for batch in (1, 2, 4, 8, 16, 32) for test in apart(batch)))
+    assert [one.name for one in found] == ["batch-1-512-256", "batch-8-512-256", "batch-32-512-256"]
+
+
 def test_of_many_lengths_those_that_took_the_phases_apart_or_the_usual_ones_are_told():
     lengths = [(prompt, output) for prompt in (128, 512) for output in (64, 256)]
     parts = [case(f"p{i}", batch=4, input_len=i, output_len=1, values={"prefill_jpt": 0.1}) for i in (128, 512)]
