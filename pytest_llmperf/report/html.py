@@ -39,8 +39,8 @@ _COLUMNS = (
     ("throughput", "Tokens/s", True), ("mbu", "MBU", True), ("power", "Power", False), ("tpj", "Tokens/J", False),
 )  # fmt: skip
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Of more tests the repeats of metrics that gate nothing are not drawn: a page has to stay quick to open.
-_STRIPS_OF_ALL = 40
+#: Of more tests the conditions, and the repeats of metrics that gate nothing, are left out: a page has to stay small.
+_WHOLE = 40
 
 
 def render(results: Results, template: Path | None = None) -> str:
@@ -60,7 +60,7 @@ def render(results: Results, template: Path | None = None) -> str:
             - of a test: ``anchor(test)``, ``load``, ``clock``, ``launches``, ``decided``, ``gated``, ``missing`` and
               what else :mod:`~pytest_llmperf.report.page.facts` has; ``figures(test or finding)``: its charts, by the
               ids of their elements;
-            - for the browser: ``charts`` (JSON), ``library`` and ``record`` (gzip in base64), ``style``, ``script``,
+            - for the browser: ``charts``, ``library`` and ``record`` (gzip in base64), ``style``, ``script``,
               ``early`` (script for the head) and ``policy``, the Content-Security-Policy that lets just these run.
 
     Raises:
@@ -95,7 +95,7 @@ def _context(results: Results) -> dict[str, Any]:
     shown, of_owner = _figures(results, tests)
     figures = embedded.Figures.of(shown)
     scripts = {part: (_TEMPLATES / f"{part}.js").read_text(encoding="utf-8") for part in ("early", "report")}
-    running = [*scripts.values(), *([charts.javascript()] if figures.library else [])]
+    running = [*scripts.values(), *([charts.javascript()] if figures.data else [])]
     return {
         "results": results,
         "tests": tests,
@@ -113,7 +113,7 @@ def _context(results: Results) -> dict[str, Any]:
         "upkeep": sentences(results.baselines, results.run.command),
         "anchor": lambda owner: places[id(owner)],
         "anchor_of": {test.nodeid: places[id(test)] for test in tests},
-        "figures": lambda owner: of_owner.get(id(owner), {}) if figures.library else {},
+        "figures": lambda owner: of_owner.get(id(owner), {}) if figures.data else {},
         "term": _terms(results),
         "metric_anchor": anchors.metric_anchor,
         "rank": WORST_FIRST.index,
@@ -127,10 +127,10 @@ def _context(results: Results) -> dict[str, Any]:
         "unit": lambda test, verdict: unit_of(test.metrics, verdict.metric),
         "value_of": value_of,
         "serves": any(facts.served(test) for test in tests),
-        "strips": len(tests) <= _STRIPS_OF_ALL,
+        "whole": len(tests) <= _WHOLE,
         "engines": facts.engine_arguments(tests),
         **{name: getattr(facts, name) for name in facts.__all__},
-        "charts": markupsafe.Markup(figures.data),
+        "charts": figures.data,
         "library": figures.library,
         "no_charts": figures.reason,
         "record": embedded.record(results),
@@ -166,7 +166,7 @@ def _figures(results: Results, tests: Iterable[TestRecord]) -> tuple[dict[str, C
 def _terms(results: Results) -> Callable[[str], Any]:
     """What turns a metric's name into a link to its definition; another name stays text."""
     links: Mapping[str, Any] = {
-        name: markupsafe.Markup(f'<a class="m" href="#{anchors.metric_anchor(name)}">{html.escape(name)}</a>')
+        name: markupsafe.Markup(f'<a href="#{anchors.metric_anchor(name)}">{html.escape(name)}</a>')
         for name in results.definitions
     }
     return lambda name: links.get(name, name)
