@@ -1,0 +1,141 @@
+"""Over the load: latency against throughput, lengths of requests, batching policies."""
+
+from __future__ import annotations
+
+from pytest_llmperf.report.charts.chart import Chart, Row
+from pytest_llmperf.report.charts.of_findings.clock import grid
+from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, positive, sides
+from pytest_llmperf.report.charts.quantities import Quantity
+from pytest_llmperf.results import Mark
+
+__all__ = ["batching_policies", "latency_throughput", "lengths"]
+
+
+def latency_throughput(table: Table) -> list[Chart]:
+    """Throughput against latency with the load at each point and the knee; TPOT over the load with its corners.
+
+    Columns: a load, ``throughput`` and a latency; marks: ``knee``, all others belong to the second chart. The x of a
+    mark is a load.
+    """
+    load = table.load()
+    latency = next((name for name in ("e2e_latency", "tpot", "ttft") if table.has(name)), None)
+    if load is None or latency is None or not table.has("throughput"):
+        return []
+    made = [_path(table, load, latency), _corner(table, load) if table.has("tpot") else None]
+    return [chart for chart in made if chart is not None]
+
+
+def _path(table: Table, load: str, latency: str) -> Chart | None:
+    found = table.records(load, "throughput", latency)
+    if not found.rows:
+        return None
+    size, x, y = found.of[load], found.of["throughput"], found.of[latency]
+    ordered = sorted(found.rows, key=lambda row: numeric(row, size))
+    rows: list[Row] = [{**row, "label": compact(numeric(row, size)), "order": at} for at, row in enumerate(ordered)]
+    marks: list[Row] = []
+    told = ""
+    for mark in table.marks("knee"):
+        at = next((row for row in rows if mark.x is not None and row[size.field] == size.of(mark.x)), None)
+        if at is not None:
+            note = f"knee: {size.title} {at['label']}"
+            marks.append({x.field: at[x.field], y.field: at[y.field], "note": note})
+            told = f"; the knee at {size.title} {at['label']}: {_both(at, x, y)}"
+    return table.chart(
+        "path",
+        template="path",
+        title=f"{capital(y.title)} against throughput, by {size.title}",
+        description=f"{_ends(rows, size, x, y)}{told}.",
+        rows=rows,
+        extra={"marks": marks},
+        params={
+            "x": x.field, "x_title": x.axis, "y": y.field, "y_title": y.axis, "label_title": size.axis,
+        },
+    )  # fmt: skip
+
+
+def _ends(rows: list[Row], size: Quantity, x: Quantity, y: Quantity) -> str:
+    return "; ".join(f"{size.title} {row['label']}: {_both(row, x, y)}" for row in (rows[0], rows[-1])[: len(rows)])
+
+
+def _both(row: Row, x: Quantity, y: Quantity) -> str:
+    return f"{x.told(numeric(row, x))} and {y.told(numeric(row, y))} {y.title}"
+
+
+def _corner(table: Table, load: str) -> Chart | None:
+    found = table.records(load, "tpot")
+    size, tpot = found.of[load], found.of["tpot"]
+    rows = positive(sorted(found.rows, key=lambda row: numeric(row, size)), size.field, tpot.field)
+    if not rows:
+        return None
+    sizes = [numeric(row, size) for row in rows]
+    marks = [mark for mark in table.marks() if mark.name not in ("knee", "limit") and _on_log_axis(mark)]
+    said = "; ".join(f"{mark.label} at {size.title} {compact(mark.x)}" for mark in marks if mark.x is not None)
+    times = [numeric(row, tpot) for row in rows]
+    return table.chart(
+        "corner",
+        template="corner",
+        title=f"TPOT over {size.title}",
+        description=(
+            f"TPOT from {tpot.told(times[0])} at {size.title} {compact(sizes[0])} to {tpot.told(times[-1])} at "
+            f"{compact(sizes[-1])}{'; ' + said if said else ''}."
+        ),
+        rows=rows,
+        extra={"marks": sides(marks, sizes, size.factor)},
+        params={"x": size.field, "x_title": size.axis, "y": tpot.field, "y_title": tpot.axis},
+    )
+
+
+def _on_log_axis(mark: Mark) -> bool:
+    return mark.x is not None and mark.x > 0 and (mark.low is None or mark.low > 0)
+
+
+def lengths(table: Table) -> list[Chart]:
+    """Grids of latency and of the prompt's share of it; what prefill reaches of the compute roof.
+
+    Columns: ``input_len``, ``output_len``, and ``e2e_latency``, ``prompt_share``, ``mfu`` as there are.
+    """
+    if not table.has("input_len", "output_len"):
+        return []
+    names = [name for name in ("e2e_latency", "prompt_share", "ttft") if table.has(name)]
+    return [chart for name in names[:2] if (chart := grid(table, "output_len", "input_len", name)) is not None]
+
+
+def batching_policies(table: Table) -> list[Chart]:
+    """Throughput and latencies of each policy over the load; bars where there is one load.
+
+    Columns: ``policy``, a load, and the metrics that there are.
+    """
+    load = table.load()
+    if load is None or not table.has("policy"):
+        return []
+    several = len({value for value in table.column(load) if value is not None}) > 1
+    made = [_policies(table, load, name, several) for name in ("throughput", "e2e_latency", "ttft") if table.has(name)]
+    return [chart for chart in made if chart is not None]
+
+
+def _policies(table: Table, load: str, name: str, several: bool) -> Chart | None:
+    found = table.records("policy", load, name)
+    if not found.rows:
+        return None
+    size, value, policy = found.of[load], found.of[name], found.of["policy"]
+    highest = max(numeric(row, size) for row in found.rows)
+    told = [
+        f"{row[policy.field]} {value.told(numeric(row, value))}" for row in found.rows if row[size.field] == highest
+    ]
+    described = f"{capital(value.title)} at {size.title} {compact(highest)}: {', '.join(told)}."
+    if several:
+        rows = sorted(found.rows, key=lambda row: (str(row[policy.field]), numeric(row, size)))
+        return table.chart(
+            name, template="curves_named", title=f"{capital(value.title)} by policy over {size.title}",
+            description=described, rows=rows,
+            params={"x": size.field, "x_title": size.axis, "y": value.field, "y_title": value.axis,
+                    "series": policy.field, "series_title": "policy"},
+        )  # fmt: skip
+    bars: list[Row] = [
+        {"name": row[policy.field], value.field: row[value.field], "label": compact(numeric(row, value))}
+        for row in found.rows
+    ]
+    return table.chart(
+        name, template="bars", title=f"{capital(value.title)} by policy", description=described, rows=bars,
+        params={"x": value.field, "x_title": value.axis, "name_title": "policy"},
+    )  # fmt: skip

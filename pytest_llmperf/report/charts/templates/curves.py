@@ -1,0 +1,117 @@
+"""Templates of one figure over another: curves, points on a path, the roofline."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from pytest_llmperf.report.charts.templates.parts import chart, marks, nominal, number, order
+
+__all__ = ["specs"]
+
+_HEIGHT = 260
+_LOG = {"type": "log", "nice": False}
+
+
+def specs() -> dict[str, alt.LayerChart]:
+    """By name; ``$x`` and ``$y`` are fields, ``$series`` tells curves apart."""
+    return {
+        "curves": _curves("ordinal"),
+        "curves_named": _curves("nominal"),
+        "path": _path(),
+        "corner": _corner(),
+        "proportion": _proportion(),
+        "roofline": _roofline(),
+    }
+
+
+def _x(**scale: object) -> alt.X:
+    return alt.X(field="$x", type="quantitative", title="$x_title", scale=alt.Scale(zero=False, padding=12, **scale))
+
+
+def _y(**scale: object) -> alt.Y:
+    return alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=False, padding=12, **scale))
+
+
+def _told() -> list[alt.Tooltip]:
+    return [number("$x", "$x_title"), number("$y", "$y_title")]
+
+
+def _curves(series: str) -> alt.LayerChart:
+    """A curve each: an ordinal series (batch sizes) by lightness, a nominal one (policies) by hue; shapes for both."""
+    legend = alt.Legend(title="$series_title", symbolType="circle") if series == "ordinal" else alt.Legend()
+    color = alt.Color(field="$series", type=series, title="$series_title", legend=legend)
+    base = chart("rows").encode(x=_x(), y=_y(), color=color)
+    points = base.mark_point(size=44, filled=True)
+    if series == "nominal":
+        points = points.encode(shape=alt.Shape(field="$series", type="nominal", title="$series_title"))
+    told = [nominal("$series", "$series_title"), *_told()]
+    return alt.layer(base.mark_line(), points.encode(tooltip=told)).properties(height=_HEIGHT)
+
+
+def _path() -> alt.LayerChart:
+    """Points in the order in which the load grows, each with its load beside it."""
+    base = chart("rows").encode(x=_x(), y=_y())
+    line = base.mark_line(style="panel").encode(order=order("order"))
+    told = [nominal("label", "$label_title"), *_told()]
+    points = base.mark_point(style="panel-point").encode(tooltip=told)
+    text = base.mark_text(style="value", align="right", dx=-6, dy=-8).encode(
+        text=alt.Text(field="label", type="nominal")
+    )  # fmt: skip
+    marked = chart("marks").encode(x=_x(), y=_y())
+    ring = marked.mark_point(style="mark-ring", size=190, filled=False).encode(
+        tooltip=[nominal("note", "mark"), *_told()]
+    )
+    note = marked.mark_text(style="mark-text", align="left", dx=12, dy=14).encode(
+        text=alt.Text(field="note", type="nominal")
+    )  # fmt: skip
+    return alt.layer(line, points, text, ring, note).properties(height=_HEIGHT)
+
+
+def _corner() -> alt.LayerChart:
+    """Over the load on log axes, with places pointed out."""
+    x = _x(**_LOG)
+    base = chart("rows").encode(x=x, y=_y(**_LOG))
+    curve = alt.layer(base.mark_line(style="panel"), base.mark_point(style="panel-point").encode(tooltip=_told()))
+    band, rule, text = marks(x)
+    return alt.layer(band, rule, curve, text).resolve_scale(y="independent").properties(height=_HEIGHT)
+
+
+def _proportion() -> alt.LayerChart:
+    """How one figure grows with another on log axes, beside growing in proportion."""
+    base = chart("rows").encode(x=_x(**_LOG), y=_y(**_LOG))
+    line = base.mark_line(style="panel").encode(order=order("order"))
+    told = [nominal("label", "$label_title"), *_told()]
+    points = base.mark_point(style="panel-point").encode(tooltip=told)
+    text = base.mark_text(style="value", align="right", dx=-7, dy=-7, limit=150).encode(
+        text=alt.Text(field="label", type="nominal")
+    )  # fmt: skip
+    even = chart("proportion").encode(x=_x(**_LOG), y=_y(**_LOG))
+    straight = even.mark_line(style="centre").encode(order=order("order"))
+    named = even.transform_filter("isValid(datum.note)").mark_text(style="note", align="right", dx=-8, dy=2).encode(
+        text=alt.Text(field="note", type="nominal")
+    )  # fmt: skip
+    return alt.layer(straight, named, line, points, text).properties(height=_HEIGHT)
+
+
+def _roofline() -> alt.LayerChart:
+    x = alt.X(
+        field="intensity", type="quantitative", title="arithmetic intensity (FLOP/B)",
+        scale=alt.Scale(type="log", nice=False, padding=8),
+    )  # fmt: skip
+    y = alt.Y(
+        field="tflop_per_s", type="quantitative", title="reached (TFLOP/s)",
+        scale=alt.Scale(type="log", nice=False, padding=8),
+    )  # fmt: skip
+    roofs = chart("roofs").encode(x=x, y=y)
+    lines = roofs.mark_line(style="roof").encode(detail=alt.Detail(field="roof", type="nominal"), order=order("order"))
+    named = roofs.transform_filter("isValid(datum.label)").mark_text(
+        style="note", baseline="bottom", align=alt.ExprRef("datum.align"), dy=-5
+    ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
+    points = chart("rows").mark_point(size=52, filled=True, opacity=0.85).encode(
+        x=x, y=y,
+        color=alt.Color(field="phase", type="nominal", scale=alt.Scale(domain=["prefill", "decode"], range="category")),
+        shape=alt.Shape(field="phase", type="nominal", scale=alt.Scale(domain=["prefill", "decode"])),
+        tooltip=[nominal("test", "test"), nominal("phase", "phase"), number("intensity", "FLOP/B"),
+                 number("tflop_per_s", "TFLOP/s"), number("share_percent", "of the roof (%)", ".3~r")],
+    )  # fmt: skip
+    return alt.layer(lines, named, points).properties(height=300)
