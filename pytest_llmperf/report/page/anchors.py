@@ -39,5 +39,5 @@ def finding_anchor(finding: Finding) -> str:
 
 
 def metric_anchor(name: str) -> str:
-    """``metric-e2e-latency``."""
-    return f"metric-{slug(name)}" if re.fullmatch(r"[a-z0-9_]{1,60}", name) else _distinct("metric", name)
+    """``m-e2e-latency``."""
+    return f"m-{slug(name)}" if re.fullmatch(r"[a-z0-9_]{1,60}", name) else _distinct("m", name)

@@ -83,7 +83,6 @@
   for (const table of all("table.sortable")) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
-      if (one("a", head)) return;
       const button = document.createElement("button");
       button.type = "button";
       button.append(...head.childNodes);
@@ -164,7 +163,7 @@
   addEventListener("hashchange", reveal);
   document.addEventListener("click", (event) => {
     /* The same link again changes no hash. */
-    const link = event.target.closest?.('a[href^="#"]:not(.m)');
+    const link = event.target.closest?.('a[href^="#"]:not([href^="#m-"])');
     if (link && link.hash === location.hash) reveal();
   });
   one("#open-all")?.addEventListener("click", () => sections.forEach((section) => (section.open = true)));
@@ -173,7 +172,7 @@
   /* ---- definitions ---- */
   const panel = one("#definition");
   document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("a.m");
+    const link = event.target.closest?.('a[href^="#m-"]');
     const row = link && document.getElementById(link.hash.slice(1));
     if (!row || event.ctrlKey || event.metaKey || event.shiftKey || !panel.showPopover) return;
     event.preventDefault();
@@ -196,8 +195,8 @@
   one("a", panel).addEventListener("click", () => panel.hidePopover());
 
   /* ---- charts ---- */
-  const held = JSON.parse(one("#charts").textContent);
-  const figures = all("figure.chart").filter((figure) => held.charts?.[figure.id]);
+  let held = { charts: {} };
+  let figures = [];
   let library;
   const loaded = () =>
     (library ??= unpacked("library").then((text) => {
@@ -237,9 +236,12 @@
     }
   }
   function redraw() {
-    for (const figure of figures ?? []) if (one(".plot", figure).dataset.as) draw(figure);
+    for (const figure of figures) if (one(".plot", figure).dataset.as) draw(figure);
   }
-  const drawAll = (dark = isDark()) => Promise.all(figures.map((figure) => draw(figure, dark)));
+  const drawAll = async (dark = isDark()) => {
+    await ready;
+    await Promise.all(figures.map((figure) => draw(figure, dark)));
+  };
 
   function tool(label, name, action) {
     const button = document.createElement("button");
@@ -277,7 +279,7 @@
     }
     return box;
   }
-  for (const figure of figures) {
+  function toolsOf(figure) {
     const chart = held.charts[figure.id];
     const name = `${(figure.closest(".test, .finding")?.id ?? "chart").replace(/^(test|finding)-/, "")}-${chart.template}`;
     const tools = document.createElement("p");
@@ -294,10 +296,21 @@
       tool("CSV", chart.title, () => save(`${name}.csv`, "text/csv", csv(chart.data.rows))),
       tool("JSON", chart.title, () => save(`${name}.json`, "application/json", JSON.stringify(datasets(chart), null, 1))),
     );
-    figure.append(tools);
+    return tools;
   }
-  if (figures.length <= 6) {
-    figures.forEach((figure) => draw(figure));
+  /* The figures of a test; what they show is in its tables as well, so that only a script needs them. */
+  function figureOf(id) {
+    const { title, description } = held.charts[id];
+    const make = (tag, fields, ...children) => {
+      const element = Object.assign(document.createElement(tag), fields);
+      element.append(...children);
+      return element;
+    };
+    const plot = make("div", { className: "plot", role: "img" });
+    plot.setAttribute("aria-labelledby", `${id}-of`);
+    return make("figure", { className: "chart", id },
+      make("figcaption", { id: `${id}-of` }, make("b", {}, title), " ", make("span", { className: "dim" }, description)),
+      plot);
   }
   const near = new IntersectionObserver(
     (entries) => entries.forEach((entry) => {
@@ -305,7 +318,19 @@
     }),
     { rootMargin: "600px" },
   );
-  figures.forEach((figure) => near.observe(figure));
+  async function furnish() {
+    if (!one("#charts")) return;
+    held = JSON.parse(await unpacked("charts"));
+    for (const box of all("[data-charts]")) box.append(...box.dataset.charts.split(" ").map(figureOf));
+    figures = all("figure.chart").filter((figure) => held.charts[figure.id]);
+    for (const figure of figures) {
+      figure.append(toolsOf(figure));
+      near.observe(figure);
+    }
+  }
+  const ready = furnish().then(() => {
+    if (location.hash) reveal();
+  });
   let resizing;
   addEventListener("resize", () => {
     clearTimeout(resizing);
@@ -328,9 +353,19 @@
 
   /* Only what can be scrolled needs to be reached by the keyboard. */
   const fits = new ResizeObserver((entries) => {
-    for (const { target } of entries) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
+    for (const { target } of entries) {
+      if (target.scrollWidth > target.clientWidth) {
+        target.tabIndex = 0;
+        target.setAttribute("role", "group");
+        target.setAttribute("aria-label", one("caption", target)?.textContent ?? "Table");
+      } else {
+        for (const name of ["tabindex", "role", "aria-label"]) target.removeAttribute(name);
+      }
+    }
   });
-  all(".wide[tabindex]").forEach((box) => fits.observe(box));
+  all(".wide").forEach((box) => fits.observe(box));
   themed();
   if (location.hash) reveal();
+  /* For tests, and for whoever prints the page by a program. */
+  window.llmperfPage = { drawAll, openAll };
 })();
