@@ -9,7 +9,7 @@ from ..records import GATE, record, results, verdict
 UNITS = {
     "clock": "MHz", "power": "W", "tpj": "tokens/J", "jpt": "J/token", "throughput": "tokens/s", "ttft": "s",
     "tpot": "s", "e2e_latency": "s", "mbu": "1", "mfu": "1", "memory_used": "B", "prompt_share": "1", "share": "1",
-    "intensity": "FLOP/B", "reached": "FLOP/s", "rate": "1/s", "idle_jpt": "J/token", "weights_jpt": "J/token",
+    "intensity": "FLOP/B", "flops": "FLOP/s", "rate": "1/s", "idle_jpt": "J/token", "weights_jpt": "J/token",
     "kv_jpt": "J/token",
 }  # fmt: skip
 
@@ -58,11 +58,9 @@ GRID = finding(
 SWEET_SPOT = finding(
     "sweet_spot",
     ("clock", "power", "tpj", "e2e_latency", "tpot", "ttft", "throughput"),
-    [
-        (c, power(c, 8), 8 / step(c, 8) / power(c, 8), 256 * step(c, 8), step(c, 8), 0.1, 8 / step(c, 8))
-        for c in CLOCKS
-    ],
+    [(c, power(c, 8), 8 / step(c, 8) / power(c, 8), 256 * step(c, 8), step(c, 8), 0.1, 8 / step(c, 8)) for c in CLOCKS],
     mark("optimum", "900 MHz", 900, 1.9, 850, 1000),
+    mark("limit", "+5 % latency", 1100, 1.7),
     mark("limit", "+10 % latency", 1050, 1.8),
 )
 LOAD = finding(
@@ -75,9 +73,9 @@ LOAD = finding(
 )
 LENGTHS = finding(
     "lengths",
-    ("input_len", "output_len", "e2e_latency", "prompt_share"),
+    ("input_len", "output_len", "e2e_latency", "prompt_share", "mfu"),
     [
-        (i, o, i * 2e-4 + o * 0.02, i * 2e-4 / (i * 2e-4 + o * 0.02))
+        (i, o, i * 2e-4 + o * 0.02, i * 2e-4 / (i * 2e-4 + o * 0.02), 0.7 * i / (i + 200))
         for i in (128, 512, 1024, 2048, 4096)
         for o in (8, 32, 64, 128, 256)
     ],
@@ -104,16 +102,26 @@ POLICIES = finding(
 FORMATS = finding(
     "formats",
     ("format", "batch", "tpot", "tpj", "memory_used"),
-    [("bfloat16", 1, 0.0215, 0.41, 15.2e9), ("fp8 weights", 1, 0.0126, 0.7, 8.1e9), ("fp8 KV cache", 1, 0.021, 0.42, None)],
+    [
+        ("bfloat16", 1, 0.0215, 0.41, 15.2e9),
+        ("fp8 weights", 1, 0.0126, 0.7, 8.1e9),
+        ("fp8 KV cache", 1, 0.021, 0.42, None),
+    ],
 )
-IDLE = finding("idle", ("rung", "power"), [("bare", 39.8), ("context", 58.1), ("model loaded", 61.3), ("900 MHz", 64.0)])
+IDLE = finding(
+    "idle", ("rung", "power"), [("bare", 39.8), ("context", 58.1), ("model loaded", 61.3), ("900 MHz", 64.0)]
+)
 PHASES = finding(
-    "phases", ("phase", "power", "jpt"), [("prefill", 268.0, 0.0412), ("decode", 171.0, 3.61), ("end to end", 176.0, 3.7)]
+    "phases",
+    ("phase", "power", "jpt"),
+    [("prefill", 268.0, 0.0412), ("decode", 171.0, 3.61), ("end to end", 176.0, 3.7)],
 )
-HARDWARE = finding("hardware", ("what", "share"), [("copy bandwidth", 0.81), ("matrix rate", 0.74), ("peer to peer", None)])
+HARDWARE = finding(
+    "hardware", ("what", "share"), [("copy bandwidth", 0.81), ("matrix rate", 0.74), ("peer to peer", None)]
+)
 ROOFLINE = finding(
     "roofline",
-    ("test", "phase", "intensity", "reached"),
+    ("test", "phase", "intensity", "flops"),
     [
         *((f"test_decode[{b}]", "decode", b * 0.98, b * 0.98 * 6.1e11) for b in BATCHES),
         *((f"test_prefill[{n}]", "prefill", n * 0.95, 9.1e13) for n in (128, 512, 2048)),
@@ -124,8 +132,12 @@ ROOFLINE = finding(
 CACHE = finding("kv_cache", ("context", "sequences"), [(2**n * 1024, 128 / 2**n) for n in range(6)])
 SPLIT = finding(
     "energy_split",
-    ("test", "batch", "idle_jpt", "weights_jpt", "kv_jpt"),
-    [("test_decode[1]", 1, 1.1, 2.4, 0.02), ("test_decode[16]", 16, 0.07, 0.17, 0.03), ("test_long[16]", 16, 0.1, 0.2, 0.2)],
+    ("load", "batch", "idle_jpt", "weights_jpt", "kv_jpt"),
+    [
+        ("test_decode[1]", 1, 1.1, 2.4, 0.02),
+        ("test_decode[16]", 16, 0.07, 0.17, 0.03),
+        ("test_long[16]", 16, 0.1, 0.2, 0.2),
+    ],
 )
 FINDINGS = (
     PHASES, GRID, SWEET_SPOT, IDLE, LOAD, LENGTHS, SCALING, SIZES, POLICIES, FORMATS, HARDWARE, ROOFLINE, CACHE, SPLIT,
@@ -170,7 +182,14 @@ def gated(nodeid="suites/test_phases.py::test_decode[16]", **fields):
     raw = record(
         nodeid,
         verdict("tpot", "regressed", 0.072, baseline_launches=before),
-        verdict("ttft", "inconclusive", 0.031, baseline=0.0224, interval=[-0.04, 0.12], baseline_launches=[[0.0222], [0.0226]]),
+        verdict(
+            "ttft",
+            "inconclusive",
+            0.031,
+            baseline=0.0224,
+            interval=[-0.04, 0.12],
+            baseline_launches=[[0.0222], [0.0226]],
+        ),
         verdict("tpj", "pass", -0.004, baseline=0.468, baseline_launches=[[0.4672], [0.4688]]),
         **{"conditions": CONDITIONS, "timeline": timeline(), **fields},
     )
@@ -180,7 +199,9 @@ def gated(nodeid="suites/test_phases.py::test_decode[16]", **fields):
 
 def measured(**fields):
     """A test that was measured and gated by nothing."""
-    return TestRecord.model_validate(record(**{"conditions": CONDITIONS, "timeline": timeline(activity=False), **fields}))
+    return TestRecord.model_validate(
+        record(**{"conditions": CONDITIONS, "timeline": timeline(activity=False), **fields})
+    )
 
 
 def run(*tests, found=FINDINGS, **fields):

@@ -46,6 +46,8 @@ def grid(table: Table, across: str, down: str, name: str) -> Chart | None:
         number = numeric(row, value)
         shade = (number - least) / (most - least) if most > least else 0.5
         rows.append({**row, "label": compact(number), "shade": round(shade, 3)})
+    longest = max(len(str(row["label"])) for row in rows)
+    rows = [{**row, "chars": longest + 0.5} for row in rows]
     places = [
         f"{y.title} {compact(numeric(row, y))} and {x.title} {compact(numeric(row, x))}"
         for row in (ordered[0], ordered[-1])

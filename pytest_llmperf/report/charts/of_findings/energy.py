@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row, number
 from pytest_llmperf.report.charts.of_findings.machine import bars
-from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, positive
+from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, distinct, numeric, positive
 
 __all__ = ["energy_split", "idle", "phases"]
 
@@ -23,11 +23,13 @@ def phases(table: Table) -> list[Chart]:
     charts = []
     if table.has("jpt"):
         found = table.records(named, "jpt")
-        value, text = found.of["jpt"], found.of[named]
-        rows: list[Row] = [
-            {"name": str(row[text.field]), value.field: row[value.field], "label": value.told(numeric(row, value))}
-            for row in positive(found.rows, value.field)
+        value = found.of["jpt"]
+        names = distinct(found, named, None)
+        shown: list[Row] = [
+            {"name": name, value.field: row[value.field], "label": value.told(numeric(row, value))}
+            for row, name in zip(found.rows, names, strict=True)
         ]
+        rows = positive(shown, value.field)
         if rows:
             said = ", ".join(f"{row['name']} {row['label']}" for row in rows)
             charts.append(
@@ -37,7 +39,7 @@ def phases(table: Table) -> list[Chart]:
                     params={"x": value.field, "x_title": f"{value.axis}, log scale", "name_title": "phase"},
                 )
             )  # fmt: skip
-    power = bars(table, "power", named)
+    power = bars(table, "power", "by phase", named)
     return charts if power is None else [*charts, power]
 
 
@@ -46,16 +48,16 @@ def idle(table: Table) -> list[Chart]:
 
     Columns: the first of text names the rungs; ``power``.
     """
-    chart = bars(table, "power")
+    chart = bars(table, "power", "of the idle boards")
     return [] if chart is None else [chart]
 
 
 def energy_split(table: Table) -> list[Chart]:
     """A bar a test, divided by what the joules of an output token are put down to.
 
-    Columns: the first of text; ``idle_jpt``, ``weights_jpt`` and ``kv_jpt`` as there are.
+    Columns: the first of text names the bars; ``idle_jpt``, ``weights_jpt`` and ``kv_jpt`` as there are.
     """
-    named = "test" if table.has("test") else next(iter(table.texts()), None)
+    named = next(iter(table.texts()), None)
     parts = {name: f"{name}_jpt" for name in _SPLIT if table.has(f"{name}_jpt")}
     if named is None or not parts:
         return []
@@ -64,12 +66,11 @@ def energy_split(table: Table) -> list[Chart]:
     rows: list[Row] = []
     totals: list[Row] = []
     told = []
-    for row in found.rows:
+    for row, bar in zip(found.rows, distinct(found, named, load), strict=True):
         known = {name: numeric(row, found.of[c]) for name, c in parts.items() if row[found.of[c].field] is not None}
         whole = sum(known.values())
         if whole <= 0:
             continue
-        bar = str(row[found.of[named].field])
         rows += [
             {"bar": bar, "part": _SPLIT[name], "order": at, "j_per_token": number(known[name]),
              "share_percent": number(known[name] / whole, 100)}

@@ -6,9 +6,13 @@ from pytest_llmperf.report.charts.chart import Chart, Row
 from pytest_llmperf.report.charts.of_findings.clock import grid
 from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, positive, sides
 from pytest_llmperf.report.charts.quantities import Quantity
+from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Mark
 
 __all__ = ["batching_policies", "latency_throughput", "lengths"]
+
+#: Room for a label, of the width and the height of a chart.
+_LABEL = (0.035, 0.07)
 
 
 def latency_throughput(table: Table) -> list[Chart]:
@@ -31,15 +35,18 @@ def _path(table: Table, load: str, latency: str) -> Chart | None:
         return None
     size, x, y = found.of[load], found.of["throughput"], found.of[latency]
     ordered = sorted(found.rows, key=lambda row: numeric(row, size))
-    rows: list[Row] = [{**row, "label": compact(numeric(row, size)), "order": at} for at, row in enumerate(ordered)]
+    labels = _apart(ordered, x, y, [compact(numeric(row, size)) for row in ordered])
+    rows: list[Row] = [
+        {**row, "label": label, "order": at} for at, (row, label) in enumerate(zip(ordered, labels, strict=True))
+    ]
     marks: list[Row] = []
     told = ""
     for mark in table.marks("knee"):
         at = next((row for row in rows if mark.x is not None and row[size.field] == size.of(mark.x)), None)
         if at is not None:
-            note = f"knee: {size.title} {at['label']}"
+            note = printable(mark.label)
             marks.append({x.field: at[x.field], y.field: at[y.field], "note": note})
-            told = f"; the knee at {size.title} {at['label']}: {_both(at, x, y)}"
+            told = f"; the {note}, {_both(at, x, y)}"
     return table.chart(
         "path",
         template="path",
@@ -54,7 +61,23 @@ def _path(table: Table, load: str, latency: str) -> Chart | None:
 
 
 def _ends(rows: list[Row], size: Quantity, x: Quantity, y: Quantity) -> str:
-    return "; ".join(f"{size.title} {row['label']}: {_both(row, x, y)}" for row in (rows[0], rows[-1])[: len(rows)])
+    ends = (rows[0], rows[-1]) if len(rows) > 1 else rows
+    return "; ".join(f"{size.title} {compact(numeric(row, size))}: {_both(row, x, y)}" for row in ends)
+
+
+def _apart(rows: list[Row], x: Quantity, y: Quantity, labels: list[str]) -> list[str | None]:
+    """The labels, without those that would lie on the one before; the last one always stays."""
+    spans = [max(numeric(r, of) for r in rows) - min(numeric(r, of) for r in rows) or 1.0 for of in (x, y)]
+    kept: list[str | None] = []
+    last: Row | None = None
+    for row, label in reversed(list(zip(rows, labels, strict=True))):
+        near = last is not None and all(
+            abs(numeric(row, of) - numeric(last, of)) < room * span
+            for of, room, span in zip((x, y), _LABEL, spans, strict=True)
+        )
+        kept.append(None if near else label)
+        last = last if near else row
+    return kept[::-1]
 
 
 def _both(row: Row, x: Quantity, y: Quantity) -> str:
@@ -69,7 +92,7 @@ def _corner(table: Table, load: str) -> Chart | None:
         return None
     sizes = [numeric(row, size) for row in rows]
     marks = [mark for mark in table.marks() if mark.name not in ("knee", "limit") and _on_log_axis(mark)]
-    said = "; ".join(f"{mark.label} at {size.title} {compact(mark.x)}" for mark in marks if mark.x is not None)
+    said = "; ".join(mark.label for mark in marks)
     times = [numeric(row, tpot) for row in rows]
     return table.chart(
         "corner",
@@ -80,7 +103,7 @@ def _corner(table: Table, load: str) -> Chart | None:
             f"{compact(sizes[-1])}{'; ' + said if said else ''}."
         ),
         rows=rows,
-        extra={"marks": sides(marks, sizes, size.factor)},
+        extra={"marks": sides(marks, sizes, size.factor, log=True)},
         params={"x": size.field, "x_title": size.axis, "y": tpot.field, "y_title": tpot.axis},
     )
 
@@ -97,7 +120,30 @@ def lengths(table: Table) -> list[Chart]:
     if not table.has("input_len", "output_len"):
         return []
     names = [name for name in ("e2e_latency", "prompt_share", "ttft") if table.has(name)]
-    return [chart for name in names[:2] if (chart := grid(table, "output_len", "input_len", name)) is not None]
+    grids = [chart for name in names[:2] if (chart := grid(table, "output_len", "input_len", name)) is not None]
+    roof = _prefill(table)
+    return grids if roof is None else [*grids, roof]
+
+
+def _prefill(table: Table) -> Chart | None:
+    """MFU of the prefill over the prompt's length; a length once, whatever the output."""
+    if not table.has("mfu"):
+        return None
+    found = table.records("input_len", "mfu")
+    prompt, mfu = found.of["input_len"], found.of["mfu"]
+    rows = list({row[prompt.field]: row for row in reversed(found.rows)}.values())
+    rows = positive(sorted(rows, key=lambda row: numeric(row, prompt)), prompt.field)
+    if not rows:
+        return None
+    told = [f"{mfu.told(numeric(row, mfu))} at {compact(numeric(row, prompt))} prompt tokens" for row in rows]
+    return table.chart(
+        "mfu",
+        template="line",
+        title="MFU of the prefill over the prompt's length",
+        description=f"Of the peak FLOP/s prefill reaches {', '.join(told)}.",
+        rows=rows,
+        params={"x": prompt.field, "x_title": prompt.axis, "y": mfu.field, "y_title": mfu.axis},
+    )
 
 
 def batching_policies(table: Table) -> list[Chart]:

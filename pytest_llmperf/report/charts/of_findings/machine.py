@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row
-from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, positive
+from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, distinct, numeric, positive
 
 __all__ = ["bars", "formats", "hardware", "model_size", "scaling"]
 
@@ -61,7 +61,10 @@ def model_size(table: Table) -> list[Chart]:
         {size.field: first[size.field], value.field: first[value.field], "order": 0, "note": None},
         {**end, "note": "in proportion to size"},
     ]
-    rows: list[Row] = [{**row, "label": row[model.field], "order": at} for at, row in enumerate(ordered)]
+    rows: list[Row] = [
+        {**row, "label": row[model.field], "order": at, "align": "left" if at < len(ordered) / 2 else "right"}
+        for at, row in enumerate(ordered)
+    ]
     slower = numeric(last, value) / numeric(first, value)
     return [
         table.chart(
@@ -83,24 +86,25 @@ def formats(table: Table) -> list[Chart]:
 
     Columns: the first of text names the formats; the metrics that there are.
     """
-    return [chart for name in _FORMATS if (chart := bars(table, name)) is not None]
+    return [chart for name in _FORMATS if (chart := bars(table, name, "by format")) is not None]
 
 
 def hardware(table: Table) -> list[Chart]:
-    """What was reached of the data sheet's figure, where the data sheet gives one.
+    """What was reached of the peak, where one is known.
 
-    Columns: the first of text names what was measured; ``share`` of the data sheet.
+    Columns: the first of text names what was measured; ``share``, or ``copy_share`` of the memory's bandwidth.
     """
-    chart = bars(table, "share")
-    return [] if chart is None else [chart]
+    made = [bars(table, name, "of the peak") for name in ("share", "copy_share")]
+    return [chart for chart in made if chart is not None]
 
 
-def bars(table: Table, name: str, named: str | None = None) -> Chart | None:
+def bars(table: Table, name: str, title: str, named: str | None = None) -> Chart | None:
     """Bars of one figure, a row of the table each.
 
     Args:
         table: Of the finding.
         name: The column with the figure.
+        title: Of the chart, behind what the figure is called; ``""`` for nothing.
         named: The column with the names; without it the first of text. Where names repeat, a load tells them apart.
     """
     named = named or next(iter(table.texts()), None)
@@ -108,19 +112,17 @@ def bars(table: Table, name: str, named: str | None = None) -> Chart | None:
         return None
     load = table.load()
     found = table.records(named, name, optional=[load] if load else [])
-    value, text = found.of[name], found.of[named]
-    names = [str(row[text.field]) for row in found.rows]
-    rows: list[Row] = []
-    for row, told in zip(found.rows, names, strict=True):
-        label = told
-        if load and names.count(told) > 1 and row[found.of[load].field] is not None:
-            label = f"{told}, {found.of[load].title} {compact(numeric(row, found.of[load]))}"
-        rows.append({"name": label, value.field: row[value.field], "label": compact(numeric(row, value))})
+    value = found.of[name]
+    rows: list[Row] = [
+        {"name": told, value.field: row[value.field], "label": compact(numeric(row, value))}
+        for row, told in zip(found.rows, distinct(found, named, load), strict=True)
+    ]
     if not rows:
         return None
     said = ", ".join(f"{row['name']} {value.told(numeric(row, value))}" for row in rows[:8])
     more = f", and {len(rows) - 8} more" if len(rows) > 8 else ""
     return table.chart(
-        name, template="bars", title=capital(value.title), description=f"{capital(value.title)}: {said}{more}.",
-        rows=rows, params={"x": value.field, "x_title": value.axis, "name_title": "of"},
+        name, template="bars", title=f"{capital(value.title)} {title}".rstrip(), rows=rows,
+        description=f"{capital(value.title)}: {said}{more}.",
+        params={"x": value.field, "x_title": value.axis, "name_title": "of"},
     )  # fmt: skip

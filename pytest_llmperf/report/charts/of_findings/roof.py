@@ -13,13 +13,13 @@ __all__ = ["kv_cache", "roofline"]
 def roofline(table: Table) -> list[Chart]:
     """FLOP/s over arithmetic intensity, both log, below the roof of memory and the roof of compute.
 
-    Columns: ``intensity`` (FLOP/B), ``reached`` (FLOP/s), ``phase``, and ``test`` if there is one. Marks:
+    Columns: ``intensity`` (FLOP/B), ``flops`` (FLOP/s reached), ``phase``, and ``test`` if there is one. Marks:
     ``peak_flops`` (y) and ``balance`` (x, FLOP/B), which make both roofs: below the balance bandwidth is the roof.
     """
-    if not table.has("intensity", "reached", "phase"):
+    if not table.has("intensity", "flops", "phase"):
         return []
-    found = table.records("intensity", "reached", "phase", optional=["test"] if table.has("test") else [])
-    intensity, reached, phase = found.of["intensity"], found.of["reached"], found.of["phase"]
+    found = table.records("intensity", "flops", "phase", optional=["test"] if table.has("test") else [])
+    intensity, reached, phase = found.of["intensity"], found.of["flops"], found.of["phase"]
     kept = positive(found.rows, intensity.field, reached.field)
     if not kept:
         return []

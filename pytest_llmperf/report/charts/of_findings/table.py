@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from pytest_llmperf.report.charts.quantities import Quantity, quantity
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Finding, Mark
 
-__all__ = ["Records", "Table", "capital", "compact", "numeric", "positive", "sides"]
+__all__ = ["Records", "Table", "capital", "compact", "distinct", "numeric", "positive", "sides"]
 
 #: What offers a load, in the order in which an axis is looked for.
 LOADS = ("batch", "concurrency", "rate")
@@ -119,21 +120,45 @@ def numeric(row: Row, of: Quantity) -> float:
     return value
 
 
+def distinct(found: Records, named: str, load: str | None) -> list[str]:
+    """The names of rows, each once: where they repeat, the load tells them apart, and else a number.
+
+    Args:
+        found: The rows.
+        named: The column with the names.
+        load: The column with the load, if there is one.
+    """
+    names = [str(row[found.of[named].field]) for row in found.rows]
+    told = []
+    for row, name in zip(found.rows, names, strict=True):
+        of = found.of[load] if load else None
+        apart = of is not None and names.count(name) > 1 and row[of.field] is not None
+        told.append(f"{name}, {of.title} {compact(numeric(row, of))}" if of is not None and apart else name)
+    seen: dict[str, int] = {}
+    once = []
+    for name in told:
+        seen[name] = seen.get(name, 0) + 1
+        once.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return once
+
+
 def positive(rows: Sequence[Row], *fields: str) -> list[Row]:
     """Those that a log axis can show."""
     return [row for row in rows if all(isinstance(v := row[field], float | int) and v > 0 for field in fields)]
 
 
-def sides(marks: Sequence[Mark], xs: Sequence[float], factor: float = 1.0) -> list[Row]:
+def sides(marks: Sequence[Mark], xs: Sequence[float], factor: float = 1.0, *, log: bool = False) -> list[Row]:
     """Marks as a dataset, each label in a lane of its own and on the side where the chart has room.
 
     Args:
         marks: Those without a place are left out.
         xs: The places of the points, in the chart's unit.
         factor: From the marks' unit to it.
+        log: Whether the axis is a log axis.
     """
     placed = sorted((mark for mark in marks if mark.x is not None), key=lambda mark: mark.x or 0.0)
     least, most = min(xs, default=0.0), max(xs, default=0.0)
+    middle = math.sqrt(least * most) if log else (least + most) / 2
     rows: list[Row] = []
     for lane, mark in enumerate(placed):
         assert mark.x is not None
@@ -145,7 +170,7 @@ def sides(marks: Sequence[Mark], xs: Sequence[float], factor: float = 1.0) -> li
                 "high": None if mark.low is None or mark.high is None else mark.high * factor,
                 "label": printable(mark.label),
                 "lane": lane,
-                "align": "right" if x > (least + most) / 2 else "left",
+                "align": "right" if x > middle else "left",
             }
         )
     return rows

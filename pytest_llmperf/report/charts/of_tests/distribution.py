@@ -54,7 +54,7 @@ def _against_baseline(test: TestRecord, gated: Sequence[VerdictRecord]) -> Chart
         description=" ".join(f"{title_of(v.metric)}: {_told(test, v)}." for v in gated),
         rows=rows,
         extra={"repeats": repeats, "band": band, "interval": interval},
-        params={"x_title": "change from the baseline (%); shaded: within tolerance"},
+        params={"x_title": "change (%); shaded: tolerance"},
     )
 
 

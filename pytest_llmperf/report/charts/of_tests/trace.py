@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row, number, slug
-from pytest_llmperf.report.units import format_value
+from pytest_llmperf.report.units import format_value, printable
 from pytest_llmperf.results import TestRecord, Timeline
 
 __all__ = ["trace"]
 
 _PHASES = {"prefill": "prefill", "decode": "decode", "load": "prefill and decode together"}
-_CAPPED = "clock held down"
 
 
 def trace(test: TestRecord) -> Chart | None:
@@ -31,21 +30,38 @@ def trace(test: TestRecord) -> Chart | None:
     phases: list[Row] = [
         {"phase": _PHASES[span.phase], "start": number(span.start), "end": number(span.end)} for span in line.phases
     ]
-    capped: list[Row] = [
-        {"phase": _CAPPED, "reason": held.reason, "start": number(held.start), "end": number(held.end)}
-        for held in line.capped
-    ]
-    named = ["prefill", "decode"]
-    named += [_PHASES["load"]] * any(span.phase == "load" for span in line.phases) + [_CAPPED] * bool(capped)
+    named = ["prefill", "decode", *([_PHASES["load"]] if any(span.phase == "load" for span in line.phases) else [])]
     return Chart(
         id=slug(test.nodeid, "trace"),
         template=template,
         title=f"Power and clock in launch {line.launch + 1}" if has_clock else f"Power in launch {line.launch + 1}",
         description=_told(line),
         rows=rows,
-        extra={"phases": phases, "capped": capped},
+        extra={"phases": phases, "capped": _capped(line)},
         params={"phases": named},
     )
+
+
+def _capped(line: Timeline) -> list[Row]:
+    """A label at the first stretch of each reason, on the side where the chart has room."""
+    middle = (line.seconds[0] + line.seconds[-1]) / 2
+    seen: set[str] = set()
+    rows: list[Row] = []
+    for held in line.capped:
+        first = held.reason not in seen
+        left = held.start <= middle
+        seen.add(held.reason)
+        rows.append(
+            {
+                "reason": held.reason,
+                "start": number(held.start),
+                "end": number(held.end),
+                "label": printable(held.reason) if first else None,
+                "at": number(held.end if left else held.start),
+                "align": "left" if left else "right",
+            }
+        )
+    return rows
 
 
 def _told(line: Timeline) -> str:

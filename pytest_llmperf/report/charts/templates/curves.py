@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import chart, marks, nominal, number, order
+from pytest_llmperf.report.charts.templates.parts import LABELS, chart, legend, marks, nominal, number, order
 
 __all__ = ["specs"]
 
 _HEIGHT = 260
-_LOG = {"type": "log", "nice": False}
+_LOG = {"type": "log"}
 
 
 def specs() -> dict[str, alt.LayerChart]:
@@ -18,6 +18,7 @@ def specs() -> dict[str, alt.LayerChart]:
         "curves": _curves("ordinal"),
         "curves_named": _curves("nominal"),
         "path": _path(),
+        "line": _line(),
         "corner": _corner(),
         "proportion": _proportion(),
         "roofline": _roofline(),
@@ -25,11 +26,15 @@ def specs() -> dict[str, alt.LayerChart]:
 
 
 def _x(**scale: object) -> alt.X:
-    return alt.X(field="$x", type="quantitative", title="$x_title", scale=alt.Scale(zero=False, padding=12, **scale))
+    return alt.X(
+        field="$x", type="quantitative", title="$x_title", scale=alt.Scale(zero=False, nice=False, padding=12, **scale)
+    )
 
 
 def _y(**scale: object) -> alt.Y:
-    return alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=False, padding=12, **scale))
+    return alt.Y(
+        field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=False, nice=False, padding=12, **scale)
+    )
 
 
 def _told() -> list[alt.Tooltip]:
@@ -38,12 +43,12 @@ def _told() -> list[alt.Tooltip]:
 
 def _curves(series: str) -> alt.LayerChart:
     """A curve each: an ordinal series (batch sizes) by lightness, a nominal one (policies) by hue; shapes for both."""
-    legend = alt.Legend(title="$series_title", symbolType="circle") if series == "ordinal" else alt.Legend()
-    color = alt.Color(field="$series", type=series, title="$series_title", legend=legend)
+    entries = legend("$series_title", 48 if series == "ordinal" else 90)
+    color = alt.Color(field="$series", type=series, legend=entries)
     base = chart("rows").encode(x=_x(), y=_y(), color=color)
-    points = base.mark_point(size=44, filled=True)
+    points = base.mark_point(size=44)
     if series == "nominal":
-        points = points.encode(shape=alt.Shape(field="$series", type="nominal", title="$series_title"))
+        points = points.encode(shape=alt.Shape(field="$series", type="nominal", legend=entries))
     told = [nominal("$series", "$series_title"), *_told()]
     return alt.layer(base.mark_line(), points.encode(tooltip=told)).properties(height=_HEIGHT)
 
@@ -51,10 +56,10 @@ def _curves(series: str) -> alt.LayerChart:
 def _path() -> alt.LayerChart:
     """Points in the order in which the load grows, each with its load beside it."""
     base = chart("rows").encode(x=_x(), y=_y())
-    line = base.mark_line(style="panel").encode(order=order("order"))
+    line = base.mark_line().encode(order=order("order"))
     told = [nominal("label", "$label_title"), *_told()]
-    points = base.mark_point(style="panel-point").encode(tooltip=told)
-    text = base.mark_text(style="value", align="right", dx=-6, dy=-8).encode(
+    points = base.mark_point().encode(tooltip=told)
+    text = base.transform_filter("isValid(datum.label)").mark_text(align="right", dx=-6, dy=-8).encode(
         text=alt.Text(field="label", type="nominal")
     )  # fmt: skip
     marked = chart("marks").encode(x=_x(), y=_y())
@@ -67,11 +72,19 @@ def _path() -> alt.LayerChart:
     return alt.layer(line, points, text, ring, note).properties(height=_HEIGHT)
 
 
+def _line() -> alt.LayerChart:
+    """A share over sizes that double: from zero on, over a log axis."""
+    y = alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=True))
+    base = chart("rows").encode(x=_x(**_LOG), y=y)
+    return alt.layer(base.mark_line(), base.mark_point().encode(tooltip=_told())).properties(height=180)
+
+
 def _corner() -> alt.LayerChart:
     """Over the load on log axes, with places pointed out."""
     x = _x(**_LOG)
-    base = chart("rows").encode(x=x, y=_y(**_LOG))
-    curve = alt.layer(base.mark_line(style="panel"), base.mark_point(style="panel-point").encode(tooltip=_told()))
+    x.axis = alt.Axis(grid=False)
+    base = chart("rows").encode(x=x, y=_y(**_LOG, range=[_HEIGHT, LABELS]))
+    curve = alt.layer(base.mark_line(), base.mark_point().encode(tooltip=_told()))
     band, rule, text = marks(x)
     return alt.layer(band, rule, curve, text).resolve_scale(y="independent").properties(height=_HEIGHT)
 
@@ -79,12 +92,12 @@ def _corner() -> alt.LayerChart:
 def _proportion() -> alt.LayerChart:
     """How one figure grows with another on log axes, beside growing in proportion."""
     base = chart("rows").encode(x=_x(**_LOG), y=_y(**_LOG))
-    line = base.mark_line(style="panel").encode(order=order("order"))
+    line = base.mark_line().encode(order=order("order"))
     told = [nominal("label", "$label_title"), *_told()]
-    points = base.mark_point(style="panel-point").encode(tooltip=told)
-    text = base.mark_text(style="value", align="right", dx=-7, dy=-7, limit=150).encode(
-        text=alt.Text(field="label", type="nominal")
-    )  # fmt: skip
+    points = base.mark_point().encode(tooltip=told)
+    side = alt.ExprRef("datum.align == 'left' ? 8 : -8")
+    text = base.mark_text(align=alt.ExprRef("datum.align"), dx=side, dy=14, limit=150)
+    text = text.encode(text=alt.Text(field="label", type="nominal"))
     even = chart("proportion").encode(x=_x(**_LOG), y=_y(**_LOG))
     straight = even.mark_line(style="centre").encode(order=order("order"))
     named = even.transform_filter("isValid(datum.note)").mark_text(style="note", align="right", dx=-8, dy=2).encode(
@@ -107,10 +120,13 @@ def _roofline() -> alt.LayerChart:
     named = roofs.transform_filter("isValid(datum.label)").mark_text(
         style="note", baseline="bottom", align=alt.ExprRef("datum.align"), dy=-5
     ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
-    points = chart("rows").mark_point(size=52, filled=True, opacity=0.85).encode(
+    entries, phases = legend(None, 80), ["prefill", "decode"]
+    points = chart("rows").mark_point(size=52, opacity=0.85).encode(
         x=x, y=y,
-        color=alt.Color(field="phase", type="nominal", scale=alt.Scale(domain=["prefill", "decode"], range="category")),
-        shape=alt.Shape(field="phase", type="nominal", scale=alt.Scale(domain=["prefill", "decode"])),
+        color=alt.Color(
+            field="phase", type="nominal", legend=entries, scale=alt.Scale(domain=phases, range="category")
+        ),
+        shape=alt.Shape(field="phase", type="nominal", legend=entries, scale=alt.Scale(domain=phases)),
         tooltip=[nominal("test", "test"), nominal("phase", "phase"), number("intensity", "FLOP/B"),
                  number("tflop_per_s", "TFLOP/s"), number("share_percent", "of the roof (%)", ".3~r")],
     )  # fmt: skip

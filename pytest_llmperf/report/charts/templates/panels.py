@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import chart, marks, nominal, number
+from pytest_llmperf.report.charts.templates.parts import LABELS, chart, marks, nominal, number
 
 __all__ = ["specs"]
 
 _HEIGHT, _GAP = 92, 22
-#: Above the panels of a sweep, for labels of marks.
-_LABELS = 34
+#: Below the panels of a trace.
+_CAPPED = 18
 
 
 @dataclass(frozen=True)
@@ -57,39 +57,51 @@ def _height(panels: int, top: int = 0) -> int:
 
 
 def _trace(*panels: _Panel) -> alt.LayerChart:
-    height = _height(len(panels))
+    below = _height(len(panels))
+    height = below + _CAPPED
     title = "seconds from the first due request"
     x = alt.X(field="seconds", type="quantitative", title=title, scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
     start = alt.X(field="start", type="quantitative", title=title)
-    color = alt.Color(field="phase", type="nominal", scale=alt.Scale(domain=["$phases"], range="category"))
+    color = alt.Color(field="phase", type="nominal", scale=alt.Scale(domain=["$phases"], range="category"),
+                      legend=alt.Legend(symbolOpacity=0.5, title=None))  # fmt: skip
     told = [nominal("phase", "phase"), number("start", "from (s)"), number("end", "to (s)")]
     phases = chart("phases").mark_rect(opacity=0.17, clip=True).encode(
-        x=start, x2=alt.X2(field="end"), y=alt.value(0), y2=alt.value(height), color=color, tooltip=told
+        x=start, x2=alt.X2(field="end"), y=alt.value(0), y2=alt.value(below), color=color, tooltip=told
     )  # fmt: skip
-    capped = chart("capped").mark_rect(opacity=0.95, clip=True).encode(
-        x=start, x2=alt.X2(field="end"), y=alt.value(height - 5), y2=alt.value(height), color=color,
-        tooltip=[nominal("reason", "clock held down by"), *told[1:]],
+    # In a lane of their own below the panels, with a name at the first stretch of each reason.
+    held = chart("capped").encode(tooltip=[nominal("reason", "clock held down by"), *told[1:]])
+    capped = held.mark_rect(style="mark-bar", clip=True).encode(
+        x=start, x2=alt.X2(field="end"), y=alt.value(below + 4), y2=alt.value(height - 2)
+    )
+    named = held.transform_filter("isValid(datum.label)").mark_text(
+        style="mark-text", baseline="middle", align=alt.ExprRef("datum.align"),
+        dx=alt.ExprRef("datum.align == 'left' ? 5 : -5"),
+    ).encode(
+        x=alt.X(field="at", type="quantitative", title=title), y=alt.value((below + height) / 2 + 1),
+        text=alt.Text(field="label", type="nominal"),
     )  # fmt: skip
     lines = []
     for at, panel in enumerate(panels):
         y = _y(panel, at)
         told_here = [number("seconds", "time (s)"), *(number(p.field, p.title) for p in panels)]
         base = chart("rows")
-        line = base.mark_line(style="panel", interpolate="step" if panel is _CLOCK else "linear")
+        line = base.mark_line(style="trace", interpolate="step" if panel is _CLOCK else "linear")
         # What a pointer finds; the line itself is too thin for one.
         found = base.mark_point(opacity=0, size=120)
         lines.append(alt.layer(line.encode(x=x, y=y), found.encode(x=x, y=y, tooltip=told_here)))
-    return alt.layer(phases, capped, *lines).resolve_scale(y="independent").properties(height=height)
+    return alt.layer(phases, *lines, capped, named).resolve_scale(y="independent").properties(height=height)
 
 
 def _sweep(*panels: _Panel) -> alt.LayerChart:
-    height = _height(len(panels), _LABELS)
-    x = alt.X(field="clock_mhz", type="quantitative", title="SM clock (MHz)", scale=alt.Scale(zero=False, padding=12))
+    height = _height(len(panels), LABELS)
+    scale = alt.Scale(zero=False, nice=False, padding=12)
+    axis = alt.Axis(grid=False)
+    x = alt.X(field="clock_mhz", type="quantitative", title="SM clock (MHz)", scale=scale, axis=axis)
     lines = []
     told = [number("clock_mhz", "SM clock (MHz)"), *(number(p.field, p.title) for p in panels)]
     for at, panel in enumerate(panels):
-        y = _y(panel, at, _LABELS)
-        line = chart("rows").mark_line(style="panel").encode(x=x, y=y)
-        lines.append(alt.layer(line, chart("rows").mark_point(style="panel-point").encode(x=x, y=y, tooltip=told)))
+        y = _y(panel, at, LABELS)
+        line = chart("rows").mark_line().encode(x=x, y=y)
+        lines.append(alt.layer(line, chart("rows").mark_point().encode(x=x, y=y, tooltip=told)))
     band, rule, text = marks(x)
     return alt.layer(band, rule, *lines, text).resolve_scale(y="independent").properties(height=height)

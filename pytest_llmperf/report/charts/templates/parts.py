@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import altair as alt
 
-__all__ = ["DIGITS", "chart", "marks", "nominal", "number", "order", "tip"]
+__all__ = ["DIGITS", "LABELS", "chart", "legend", "marks", "nominal", "number", "order"]
 
+#: Pixels above a curve, for labels of marks.
+LABELS = 58
 #: Four digits, thousands apart, no trailing zeros.
 DIGITS = ",.4~r"
 
@@ -30,9 +32,14 @@ def order(field: str) -> alt.Order:
     return alt.Order(field=field, type="quantitative")
 
 
-def tip(*lines: alt.Tooltip) -> list[alt.Tooltip]:
-    """A tooltip of several lines."""
-    return list(lines)
+def legend(title: str | None, each: int) -> alt.Legend:
+    """A legend in as many columns as there is room for.
+
+    Args:
+        title: Before its entries.
+        each: Room for one entry, pixels.
+    """
+    return alt.Legend(title=title, columns=alt.ExprRef(f"max(1, floor(width / {each}))"))
 
 
 def marks(x: alt.X) -> list[alt.Chart]:

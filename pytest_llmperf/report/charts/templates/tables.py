@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import chart, nominal, number
+from pytest_llmperf.report.charts.templates.parts import chart, legend, nominal, number
 
 __all__ = ["specs"]
 
@@ -24,11 +24,10 @@ def _heatmap() -> alt.LayerChart:
     cells = base.mark_rect(style="cell").encode(
         color=shade, tooltip=[number("$x", "$x_title"), number("$y", "$y_title"), number("$value", "$value_title")]
     )  # fmt: skip
-    # As large as the cell allows, and none where it would not be read.
-    size = alt.ExprRef("min(11.5, bandwidth('x') / 3.1)")
-    text = base.mark_text(
-        style="value", fontSize=size, opacity=alt.ExprRef("bandwidth('x') < 19 ? 0 : 1")
-    ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
+    # As large as the longest label of the grid allows, and none where it could not be read.
+    size = "bandwidth('x') / (datum.chars * 0.58)"
+    text = base.mark_text(fontSize=alt.ExprRef(f"min(11.5, {size})"), opacity=alt.ExprRef(f"{size} < 6.5 ? 0 : 1"))
+    text = text.encode(text=alt.Text(field="label", type="nominal"))
     return alt.layer(cells, text).properties(height=alt.Step(27))
 
 
@@ -38,13 +37,15 @@ def _grouped() -> alt.LayerChart:
               scale=alt.Scale(paddingInner=0.25))  # fmt: skip
     offset = alt.XOffset(field="$series", type="ordinal")
     y = alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=True))
-    color = alt.Color(field="$series", type="ordinal", title="$series_title", legend=alt.Legend(title="$series_title"))
+    entries = legend("$series_title", 48)
+    entries.offset = 20
+    color = alt.Color(field="$series", type="ordinal", legend=entries)
     base = chart("rows").encode(x=x, xOffset=offset, y=y)
     told = [nominal("$x", "$x_title"), nominal("$series", "$series_title"), number("$y", "$y_title")]
     bars = base.mark_bar().encode(color=color, tooltip=told)
     size = alt.ExprRef("min(11, bandwidth('xOffset') / 2.6)")
     text = base.mark_text(
-        style="value", baseline="bottom", dy=-3, fontSize=size,
+        baseline="bottom", dy=-3, fontSize=size,
         opacity=alt.ExprRef("bandwidth('xOffset') < 17 ? 0 : 1"),
     ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
     return alt.layer(bars, text).properties(height=230)
@@ -55,7 +56,7 @@ def _bars() -> alt.LayerChart:
     x = alt.X(field="$x", type="quantitative", title="$x_title", scale=alt.Scale(zero=True))
     base = chart("rows").encode(x=x, y=y)
     bars = base.mark_bar(size=17).encode(tooltip=[nominal("name", "$name_title"), number("$x", "$x_title")])
-    text = base.mark_text(style="value", align="left", dx=5).encode(text=alt.Text(field="label", type="nominal"))
+    text = base.mark_text(align="left", dx=5).encode(text=alt.Text(field="label", type="nominal"))
     return alt.layer(bars, text).properties(height=alt.Step(28))
 
 
@@ -67,5 +68,5 @@ def _dots() -> alt.LayerChart:
     points = base.mark_point(size=90, filled=True).encode(
         tooltip=[nominal("name", "$name_title"), number("$x", "$x_title")]
     )  # fmt: skip
-    text = base.mark_text(style="value", dy=-13).encode(text=alt.Text(field="label", type="nominal"))
+    text = base.mark_text(dy=-13).encode(text=alt.Text(field="label", type="nominal"))
     return alt.layer(points, text).properties(height=alt.Step(38))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import chart, nominal, number, order
+from pytest_llmperf.report.charts.templates.parts import chart, legend, nominal, number, order
 
 __all__ = ["specs"]
 
 _LANES = ["baseline", "this run", "interval of the change"]
+#: In the order of colours: what is new in the first.
+_SERIES = ["this run", "baseline", "interval of the change"]
 
 
 def specs() -> dict[str, alt.LayerChart]:
@@ -23,9 +25,13 @@ def _distribution() -> alt.LayerChart:
         scale=alt.Scale(paddingInner=0.28, paddingOuter=0.1),
     )  # fmt: skip
     lane = alt.YOffset(field="series", type="nominal", sort=_LANES, scale=alt.Scale(domain=_LANES, padding=0.5))
-    color = alt.Color(field="series", type="nominal", scale=alt.Scale(domain=_LANES, range="category"))
+    told = legend(None, 150)
+    color = alt.Color(field="series", type="nominal", scale=alt.Scale(domain=_SERIES, range="category"), legend=told)
     shape = alt.Shape(
-        field="series", type="nominal", scale=alt.Scale(domain=_LANES, range=["square", "circle", "stroke"])
+        field="series",
+        type="nominal",
+        legend=told,
+        scale=alt.Scale(domain=_SERIES, range=["circle", "square", "stroke"]),
     )
     x = alt.X(field="change_percent", type="quantitative", title="$x_title", scale=alt.Scale(zero=False, padding=14))
     percent = "+.3~r"
@@ -86,11 +92,12 @@ def _stacked() -> alt.LayerChart:
     bars = chart("rows").mark_bar(size=20).encode(
         x=x, y=y, order=order("order"),
         color=alt.Color(field="part", type="nominal", sort=["$parts"],
+                        legend=legend(None, 75),
                         scale=alt.Scale(domain=["$parts"], range="category")),
         tooltip=[nominal("$y", "of"), nominal("part", "part"), number("$x", "$x_title"),
                  number("share_percent", "share (%)", ".3~r")],
     )  # fmt: skip
-    total = chart("totals").mark_text(style="value", align="left", dx=6).encode(
+    total = chart("totals").mark_text(align="left", dx=6).encode(
         x=alt.X(field="$x", type="quantitative"), y=y, text=alt.Text(field="label", type="nominal")
     )  # fmt: skip
     return alt.layer(bars, total).properties(height=alt.Step(32))
