@@ -37,8 +37,11 @@ const fill = (node, params) => {
 const spec = (template, chart, width) => ({
   ...fill(template, chart.params), width, datasets: {rows: chart.rows, ...chart.extra},
 });
-const draw = (element, spec, config) => vegaEmbed(element, spec, {
-  mode: "vega-lite", renderer: "svg", actions: false, ast: true, config, tooltip: {theme: "llmperf"},
+// Given to Vega and not to Vega-Lite, which warns of a fitted width where the height follows the rows. Of Vega's own
+// log errors are shown: it warns of layers without data, such as intervals that are cut off where none is.
+const draw = (element, spec, {autosize, ...config}) => vegaEmbed(element, spec, {
+  mode: "vega-lite", renderer: "svg", actions: false, ast: true, config, tooltip: {theme: "llmperf"}, logLevel: 1,
+  patch: compiled => ({...compiled, autosize}),
 });
 window.vegaEmbed = vegaEmbed;
 window.llmperfCharts = {spec, draw};

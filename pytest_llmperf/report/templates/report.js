@@ -228,6 +228,8 @@
       if (plot.dataset.as !== state) return result.finalize();
       views.get(figure)?.finalize();
       views.set(figure, result);
+      target.ariaHidden = "true";
+      one(".vega-bindings", target)?.remove();
       plot.replaceChildren(target);
       plot.dataset.state = "drawn";
     } catch (error) {

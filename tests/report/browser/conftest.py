@@ -52,6 +52,7 @@ class Opened:
     def settle(self):
         """Draw every chart, also those that are far away."""
         self.page.evaluate("async () => { llmperfPage.openAll(); await llmperfPage.drawAll(); }")
+        assert self.page.locator(".plot:not([data-state=drawn])").all_text_contents() == []
 
 
 @pytest.fixture(scope="module")

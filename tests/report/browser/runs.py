@@ -71,7 +71,7 @@ def gated():
     """Of every verdict one, a timeline, a finding, and values whose order as text is another."""
     slow = record(
         "suites/test_x.py::test_decode[128]",
-        verdict(change=-0.002),
+        verdict(change=-0.002, baseline=0.01, current=0.00998),
         metrics={"tpot": metric("tpot", 0.00998, 0.00997), "ttft": metric("ttft", 0.101, 0.102)},
     )
     return with_definitions(results(PASSED, WHOLE, INCONCLUSIVE, IMPROVED, UNSTORED, slow, gate=GATE), [FINDING])
