@@ -125,7 +125,7 @@ class Recorder:
         if (self.folder / "results.json").exists() or any(self.folder.glob("journal*.jsonl")):
             traces = ("traces/*.jsonl", "traces/*.samples.jsonl.gz")
             made = ("results.json", "report.html", "summary.md", "benchmark.json", "journal*.jsonl")
-            for pattern in (*made, *traces, "logs/engine-*.log"):
+            for pattern in (*made, *traces, "logs/engine-*.log", "charts/*.png"):
                 for left in self.folder.glob(pattern):
                     left.unlink()
 

@@ -54,6 +54,7 @@ def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
     """
     spec: dict[str, Any] = fill(templates()[chart.template], chart.params)
     spec["width"] = width
+    spec["params"] = [{"name": "whole", "value": width}]
     spec["datasets"] = {"rows": list(chart.rows), **{name: list(rows) for name, rows in chart.extra.items()}}
     return spec
 

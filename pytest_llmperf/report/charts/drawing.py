@@ -35,7 +35,8 @@ const fill = (node, params) => {
   return node;
 };
 const spec = (template, chart, width) => ({
-  ...fill(template, chart.params), width, datasets: {rows: chart.rows, ...chart.extra},
+  ...fill(template, chart.params), width, params: [{name: "whole", value: width}],
+  datasets: {rows: chart.rows, ...chart.extra},
 });
 // Given to Vega and not to Vega-Lite, which warns of a fitted width where the height follows the rows. Of Vega's own
 // log errors are shown: it warns of layers without data, such as intervals that are cut off where none is.

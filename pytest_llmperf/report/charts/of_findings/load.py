@@ -11,6 +11,7 @@ from pytest_llmperf.results import Mark
 
 __all__ = ["batching_policies", "latency_throughput", "lengths"]
 
+_POLICIES = ("continuous", "dynamic", "static")
 #: Room for a label, of the width and the height of a chart.
 _LABEL = (0.035, 0.07)
 
@@ -161,25 +162,27 @@ def batching_policies(table: Table) -> list[Chart]:
 
 def _policies(table: Table, load: str, name: str, several: bool) -> Chart | None:
     found = table.records("policy", load, name)
-    if not found.rows:
-        return None
     size, value, policy = found.of[load], found.of[name], found.of["policy"]
+    # One curve a policy: of several with other limits of their own the first.
+    once = {(row[policy.field], row[size.field]): row for row in reversed(found.rows)}
+    rows = [row for (named, _), row in reversed(once.items()) if named in _POLICIES]
+    if not rows:
+        return None
     highest = max(numeric(row, size) for row in found.rows)
-    told = [
-        f"{row[policy.field]} {value.told(numeric(row, value))}" for row in found.rows if row[size.field] == highest
-    ]
+    told = [f"{row[policy.field]} {value.told(numeric(row, value))}" for row in rows if row[size.field] == highest]
     described = f"{capital(value.title)} at {size.title} {compact(highest)}: {', '.join(told)}."
     if several:
-        rows = sorted(found.rows, key=lambda row: (str(row[policy.field]), numeric(row, size)))
         return table.chart(
-            name, template="curves_named", title=f"{capital(value.title)} by policy over {size.title}",
-            description=described, rows=rows,
-            params={"x": size.field, "x_title": size.axis, "y": value.field, "y_title": value.axis,
-                    "series": policy.field, "series_title": "policy"},
-        )  # fmt: skip
+            name,
+            template="policies",
+            title=f"{capital(value.title)} by policy over {size.title}",
+            description=described,
+            rows=sorted(rows, key=lambda row: (str(row[policy.field]), numeric(row, size))),
+            params={"x": size.field, "x_title": size.axis, "y": value.field, "y_title": value.axis},
+        )
     bars: list[Row] = [
         {"name": row[policy.field], value.field: row[value.field], "label": compact(numeric(row, value))}
-        for row in found.rows
+        for row in rows
     ]
     return table.chart(
         name, template="bars", title=f"{capital(value.title)} by policy", description=described, rows=bars,

@@ -103,6 +103,8 @@ def compact(value: float | None) -> str:
     if value is None:
         return "-"
     size = abs(value)
+    if 1e4 <= size < 1e6:
+        return f"{value / 1e3:.3g}k"
     if size >= 1e6 or (0 < size < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
     return f"{value:,.0f}" if size >= 100 else f"{value:.3g}"

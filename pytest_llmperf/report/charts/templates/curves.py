@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from pytest_llmperf.report.charts.templates.parts import LABELS, chart, legend, marks, nominal, number, order
@@ -9,14 +11,14 @@ from pytest_llmperf.report.charts.templates.parts import LABELS, chart, legend, 
 __all__ = ["specs"]
 
 _HEIGHT = 260
-_LOG = {"type": "log"}
+_LOG: dict[str, Any] = {"type": "log"}
 
 
 def specs() -> dict[str, alt.LayerChart]:
     """By name; ``$x`` and ``$y`` are fields, ``$series`` tells curves apart."""
     return {
-        "curves": _curves("ordinal"),
-        "curves_named": _curves("nominal"),
+        "curves": _curves(),
+        "policies": _policies(),
         "path": _path(),
         "line": _line(),
         "corner": _corner(),
@@ -25,15 +27,21 @@ def specs() -> dict[str, alt.LayerChart]:
     }
 
 
-def _x(**scale: object) -> alt.X:
+def _x(padding: int = 12, **scale: Any) -> alt.X:
     return alt.X(
-        field="$x", type="quantitative", title="$x_title", scale=alt.Scale(zero=False, nice=False, padding=12, **scale)
+        field="$x",
+        type="quantitative",
+        title="$x_title",
+        scale=alt.Scale(zero=False, nice=False, padding=padding, **scale),
     )
 
 
-def _y(**scale: object) -> alt.Y:
+def _y(padding: int = 12, **scale: Any) -> alt.Y:
     return alt.Y(
-        field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=False, nice=False, padding=12, **scale)
+        field="$y",
+        type="quantitative",
+        title="$y_title",
+        scale=alt.Scale(zero=False, nice=False, padding=padding, **scale),
     )
 
 
@@ -41,16 +49,24 @@ def _told() -> list[alt.Tooltip]:
     return [number("$x", "$x_title"), number("$y", "$y_title")]
 
 
-def _curves(series: str) -> alt.LayerChart:
-    """A curve each: an ordinal series (batch sizes) by lightness, a nominal one (policies) by hue; shapes for both."""
-    entries = legend("$series_title", 48 if series == "ordinal" else 90)
-    color = alt.Color(field="$series", type=series, legend=entries)
+def _curves() -> alt.LayerChart:
+    """A curve for each size of an ordinal series, by lightness."""
+    color = alt.Color(field="$series", type="ordinal", legend=legend("$series_title", 45, beside=130))
     base = chart("rows").encode(x=_x(), y=_y(), color=color)
-    points = base.mark_point(size=44)
-    if series == "nominal":
-        points = points.encode(shape=alt.Shape(field="$series", type="nominal", legend=entries))
     told = [nominal("$series", "$series_title"), *_told()]
-    return alt.layer(base.mark_line(), points.encode(tooltip=told)).properties(height=_HEIGHT)
+    return alt.layer(base.mark_line(), base.mark_point(size=44).encode(tooltip=told)).properties(height=_HEIGHT)
+
+
+def _policies() -> alt.LayerChart:
+    """A curve for each batching policy, by hue and shape; only where both have one domain they have one legend."""
+    entries, policies = legend(None, 95), ["continuous", "dynamic", "static"]
+    color = alt.Color(
+        field="policy", type="nominal", legend=entries, scale=alt.Scale(domain=policies, range="category")
+    )
+    shape = alt.Shape(field="policy", type="nominal", legend=entries, scale=alt.Scale(domain=policies))
+    base = chart("rows").encode(x=_x(), y=_y(), color=color)
+    points = base.mark_point(size=44).encode(shape=shape, tooltip=[nominal("policy", "policy"), *_told()])
+    return alt.layer(base.mark_line(), points).properties(height=_HEIGHT)
 
 
 def _path() -> alt.LayerChart:
@@ -91,14 +107,14 @@ def _corner() -> alt.LayerChart:
 
 def _proportion() -> alt.LayerChart:
     """How one figure grows with another on log axes, beside growing in proportion."""
-    base = chart("rows").encode(x=_x(**_LOG), y=_y(**_LOG))
+    base = chart("rows").encode(x=_x(28, **_LOG), y=_y(28, **_LOG))
     line = base.mark_line().encode(order=order("order"))
     told = [nominal("label", "$label_title"), *_told()]
     points = base.mark_point().encode(tooltip=told)
-    side = alt.ExprRef("datum.align == 'left' ? 8 : -8")
-    text = base.mark_text(align=alt.ExprRef("datum.align"), dx=side, dy=14, limit=150)
+    side = alt.ExprRef("datum.align == 'left' ? -2 : 4")
+    text = base.mark_text(align=alt.ExprRef("datum.align"), dx=side, dy=18, limit=150)
     text = text.encode(text=alt.Text(field="label", type="nominal"))
-    even = chart("proportion").encode(x=_x(**_LOG), y=_y(**_LOG))
+    even = chart("proportion").encode(x=_x(28, **_LOG), y=_y(28, **_LOG))
     straight = even.mark_line(style="centre").encode(order=order("order"))
     named = even.transform_filter("isValid(datum.note)").mark_text(style="note", align="right", dx=-8, dy=2).encode(
         text=alt.Text(field="note", type="nominal")

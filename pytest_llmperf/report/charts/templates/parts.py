@@ -32,14 +32,18 @@ def order(field: str) -> alt.Order:
     return alt.Order(field=field, type="quantitative")
 
 
-def legend(title: str | None, each: int) -> alt.Legend:
+def legend(title: str | None, each: int, beside: int = 70) -> alt.Legend:
     """A legend in as many columns as there is room for.
+
+    It goes by the width of the whole chart, the parameter ``whole``: that of the plot is still to be found when the
+    legend is laid out.
 
     Args:
         title: Before its entries.
         each: Room for one entry, pixels.
+        beside: Room that labels and title take.
     """
-    return alt.Legend(title=title, columns=alt.ExprRef(f"max(1, floor(width / {each}))"))
+    return alt.Legend(title=title, columns=alt.ExprRef(f"max(1, floor((whole - {beside}) / {each}))"))
 
 
 def marks(x: alt.X) -> list[alt.Chart]:

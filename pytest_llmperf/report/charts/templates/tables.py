@@ -37,7 +37,7 @@ def _grouped() -> alt.LayerChart:
               scale=alt.Scale(paddingInner=0.25))  # fmt: skip
     offset = alt.XOffset(field="$series", type="ordinal")
     y = alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=True))
-    entries = legend("$series_title", 48)
+    entries = legend("$series_title", 45, beside=130)
     entries.offset = 20
     color = alt.Color(field="$series", type="ordinal", legend=entries)
     base = chart("rows").encode(x=x, xOffset=offset, y=y)

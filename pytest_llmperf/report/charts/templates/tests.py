@@ -25,7 +25,7 @@ def _distribution() -> alt.LayerChart:
         scale=alt.Scale(paddingInner=0.28, paddingOuter=0.1),
     )  # fmt: skip
     lane = alt.YOffset(field="series", type="nominal", sort=_LANES, scale=alt.Scale(domain=_LANES, padding=0.5))
-    told = legend(None, 150)
+    told = legend(None, 145, beside=170)
     color = alt.Color(field="series", type="nominal", scale=alt.Scale(domain=_SERIES, range="category"), legend=told)
     shape = alt.Shape(
         field="series",
