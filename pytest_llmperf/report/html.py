@@ -55,8 +55,8 @@ def render(results: Results, template: Path | None = None) -> str:
               by verdict; ``columns``: metric, title and whether it always stands in the table of tests;
             - the filters ``value`` (number, unit), ``change``, ``interval`` and ``strip`` (a metric and its verdict
               as inline SVG);
-            - of the run: ``headline`` (``tone`` and ``text``), ``first_line``, ``changes``, ``reasons``, ``measured``
-              (titles and texts), ``simulated``, ``judged`` and ``upkeep``;
+            - of the run: ``headline`` (``tone`` and ``text``), ``first_line``, ``changes``, ``reasons``,
+              ``first_findings``, ``measured`` (titles and texts), ``simulated``, ``judged`` and ``upkeep``;
             - of a test: ``anchor(test)``, ``load``, ``clock``, ``launches``, ``decided``, ``gated``, ``missing`` and
               what else :mod:`~pytest_llmperf.report.page.facts` has; ``figures(test or finding)``: its charts, by the
               ids of their elements;
@@ -107,6 +107,7 @@ def _context(results: Results) -> dict[str, Any]:
         "first_line": overview.first_line(tests),
         "changes": changes,
         "reasons": overview.reasons(changes),
+        "first_findings": overview.first_findings(results.findings),
         "measured": overview.measured(results),
         "simulated": overview.simulated(results),
         "judged": judged(results),

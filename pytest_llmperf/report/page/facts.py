@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pytest_llmperf.report.units import format_value
-from pytest_llmperf.report.wording import badness, better_of, failed_otherwise, plural, value_of
+from pytest_llmperf.report.wording import badness, better_of, by_kind, failed_otherwise, plural, value_of
 from pytest_llmperf.results import WORST_FIRST, Column, Finding, MetricValue, NoiseRecord, Outputs, TestRecord, VerdictRecord
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "of_launch",
     "served",
     "verdict_words",
+    "warnings",
     "worst_change",
 ]
 
@@ -107,6 +108,11 @@ def answers(outputs: Outputs) -> str:
     return f"{text}."
 
 
+def warnings(test: TestRecord) -> list[tuple[str, int]]:
+    """The first warning of each kind, and how many others differ in their figures only."""
+    return by_kind((text, text) for text in test.warnings)
+
+
 def _length(length: Any) -> str:
     """A length in tokens, as a number or a distribution, in words."""
     if not isinstance(length, dict):
@@ -169,6 +175,8 @@ def cell_text(cell: float, column: Column) -> str:
     """A number of a finding's table: a quantity with its unit, a count as it is."""
     if column.unit is None:
         return f"{cell:,.4g}" if cell != int(cell) else f"{cell:,.0f}"
+    if column.unit == "MHz":
+        return f"{cell:,.0f} MHz"
     return format_value(cell, column.unit)
 
 

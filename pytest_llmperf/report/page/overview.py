@@ -19,14 +19,17 @@ from pytest_llmperf.report.wording import (
     values,
     worst_regression,
 )
-from pytest_llmperf.results import WORST_FIRST, Engine, Results, TestRecord, VerdictRecord
+from pytest_llmperf.results import WORST_FIRST, Engine, Finding, Results, TestRecord, VerdictRecord
 
-__all__ = ["Change", "Headline", "Reason", "changes", "first_line", "headline", "measured", "reasons", "simulated"]
+__all__ = ["Change", "Headline", "Reason", "changes", "first_findings", "first_line", "headline", "measured", "reasons", "simulated"]
 
 #: Verdicts after which nobody knows how the engine does.
 _UNKNOWN = ("invalid", "incomparable", "no-baseline", "inconclusive")
 #: The first sentences of explanations that are told on the first screen.
 _REASONS = 3
+#: Further metrics of a test that are named there, and findings.
+_OTHERS = 3
+_FINDINGS = 7
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Change:
         now: This run's.
         change: With its sign, in percent.
         interval: Where it lies but for the error allowed.
-        others: How many more of the test's metrics have the same verdict.
+        others: The test's other metrics of the same verdict, three at most, and how many more there are.
         sentence: All of that as one sentence.
     """
 
@@ -63,7 +66,7 @@ class Change:
     now: str
     change: str
     interval: str
-    others: int
+    others: list[str]
     sentence: str
 
 
@@ -141,12 +144,16 @@ def changes(tests: Iterable[TestRecord]) -> list[Change]:
         sign = -1 if test.verdict == "improved" else 1
         size = {id(v): sign * badness(v, better_of(test.metrics, v.metric)) for v in own}
         if own:
-            found.append((test, max(own, key=lambda v: size[id(v)]), len(own) - 1, max(size.values())))
+            worst = max(own, key=lambda v: size[id(v)])
+            others = list(dict.fromkeys(v.metric for v in own if v.metric != worst.metric))
+            found.append((test, worst, others, size[id(worst)]))
     found.sort(key=lambda one: (WORST_FIRST.index(one[0].verdict), -one[3]))
     return [_change(test, verdict, others) for test, verdict, others, _ in found]
 
 
-def _change(test: TestRecord, verdict: VerdictRecord, others: int) -> Change:
+def _change(test: TestRecord, verdict: VerdictRecord, others: list[str]) -> Change:
+    if len(others) > _OTHERS:
+        others = [*others[:_OTHERS], f"{len(others) - _OTHERS} more"]
     unit = unit_of(test.metrics, verdict.metric)
     return Change(
         test=test,
@@ -166,6 +173,11 @@ def reasons(found: Iterable[Change]) -> list[Reason]:
     kinds = by_kind((text.partition(" (")[0], text) for _, text in told)
     first = {text: test for test, text in reversed(told)}
     return [Reason(first[text], text, others) for text, others in kinds[:_REASONS]]
+
+
+def first_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Of each kind the first: a sweep over many loads says the same of each."""
+    return list({finding.kind: finding for finding in reversed(list(findings))}.values())[::-1][:_FINDINGS]
 
 
 def simulated(results: Results) -> str | None:

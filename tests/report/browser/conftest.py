@@ -19,7 +19,8 @@ REMEDY = (
 @pytest.fixture(scope="module")
 def browser():
     """One for all pages of a module: its event loop would be in the way of other tests' own."""
-    playwright = pytest.importorskip("playwright.sync_api") if os.environ.get("LLMPERF_WITHOUT_BROWSER") else _playwright()
+    from playwright import sync_api as playwright
+
     executable = next((found for name in NAMES if (found := shutil.which(name))), None)
     if executable is None:
         pytest.fail(REMEDY, pytrace=False)
@@ -29,12 +30,6 @@ def browser():
         chromium = running.chromium.launch(executable_path=executable, args=arguments)
         yield chromium
         chromium.close()
-
-
-def _playwright():
-    from playwright import sync_api
-
-    return sync_api
 
 
 @dataclass
