@@ -16,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pytest_llmperf.machine import cpu_name
 from pytest_llmperf.report.html import render
 from pytest_llmperf.report.write import write_report
 from pytest_llmperf.results import Results, TestRecord, read_results
@@ -32,7 +34,16 @@ VARIED = ("metrics", "verdicts", "advisory", "energy", "phases", "conditions", "
 
 def measured(folder: Path) -> Path:
     """results.json of a run of the shipped suite, gated by baselines of an earlier one."""
-    command = [sys.executable, "-m", "pytest", "suites", "-q", "-p", "no:cacheprovider", f"--llmperf-baselines={folder}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "suites",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--llmperf-baselines={folder}",
+    ]
     noisy = "launch_noise=0.005,repeat_noise=0.003"
     for engine, extra in ((noisy, ["--llmperf-save"]), (f"{noisy},slowdown=1.07,seed=1", [])):
         options = [f"--llmperf-engine=sim:h200,{engine}", f"--llmperf-report={folder / 'report'}", *extra]
@@ -54,10 +65,11 @@ def varied(value: Any, chance: random.Random) -> Any:
 def timeline(chance: random.Random) -> dict[str, Any]:
     """A launch of ten seconds: a ramp, a plateau that is capped now and then, and a ramp down."""
     seconds = [round(10 * n / READINGS, 3) for n in range(READINGS)]
+    power = [120 + 480 * math.sin(math.pi * s / 10) ** 0.3 * chance.gauss(1, 0.02) for s in seconds]
     return {
         "launch": 0,
         "seconds": seconds,
-        "power": [float(f"{120 + 480 * math.sin(math.pi * s / 10) ** 0.3 * chance.gauss(1, 0.02):.4g}") for s in seconds],
+        "power": [float(f"{watts:.4g}") for watts in power],
         "sm_clock": [float(f"{1.98e9 - 3e7 * chance.randrange(12):.4g}") for _ in seconds],
         "sm_activity": [round(chance.uniform(0.4, 1), 3) for _ in seconds],
         "capped": [{"start": 2.0 + n, "end": 2.3 + n, "reason": "sw_power_cap"} for n in range(5)],
@@ -86,25 +98,26 @@ def run_of(count: int, real: Results) -> Results:
     return real.model_copy(update={"tests": tests})
 
 
+def timed(task: Callable[[], Any]) -> tuple[Any, str]:
+    """What a task returns, and its seconds: by the clock, and of the processor alone where others work beside it."""
+    wall, processor = time.perf_counter(), time.process_time()
+    returned = task()
+    return returned, f"{time.perf_counter() - wall:.2f} s ({time.process_time() - processor:.2f} s of processor)"
+
+
 def main(path: Path | None) -> None:
     """Print seconds and bytes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         real = read_results(path or measured(folder))
-        print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}; {len(real.tests)} real tests")
-        begin = time.perf_counter()
-        render(real.model_copy(update={"tests": real.tests[:1]}))
-        print(f"{'the first page of a process':>30}: {time.perf_counter() - begin:6.2f} s")
+        print(f"{cpu_name()}, Python {platform.python_version()}; {len(real.tests)} real tests")
+        _, first = timed(lambda: render(real.model_copy(update={"tests": real.tests[:1]})))
+        print(f"first page of a process: {first}")
         for count in SIZES:
             results = run_of(count, real)
-            begin = time.perf_counter()
-            page = render(results)
-            rendered = time.perf_counter() - begin
-            begin = time.perf_counter()
-            write_report(results, folder / f"report-{count}")
-            written = time.perf_counter() - begin
-            size = len(page.encode())
-            print(f"{f'{count} tests':>30}: {rendered:6.2f} s for {size / 1e6:.2f} MB of page, {written:6.2f} s for all files")
+            page, rendered = timed(lambda results=results: render(results))
+            _, written = timed(lambda results=results: write_report(results, folder / f"report-{len(results.tests)}"))
+            print(f"{count:,} tests: page of {len(page.encode()) / 1e6:.2f} MB in {rendered}; all files in {written}")
         if "--profile" in sys.argv:
             profile = cProfile.Profile()
             profile.runcall(render, results)

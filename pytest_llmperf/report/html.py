@@ -39,7 +39,7 @@ _COLUMNS = (
     ("throughput", "Tokens/s", True), ("mbu", "MBU", True), ("power", "Power", False), ("tpj", "Tokens/J", False),
 )  # fmt: skip
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Of more tests the conditions, and the strips of metrics that passed or gate nothing, are left out: a page has to stay small.
+#: Of more tests conditions, and strips of metrics that passed or gate nothing, are left out: a page has to stay small.
 _WHOLE = 40
 
 

@@ -25,7 +25,6 @@ from .records import (
     verdict,
 )
 
-
 OUR_SCRIPTS = {"<script", *(f'<script type="application/gzip" id="{name}"' for name in ("charts", "library", "record"))}
 
 

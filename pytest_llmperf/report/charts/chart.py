@@ -42,7 +42,7 @@ class Chart:
     description: str
     rows: Sequence[Row]
     extra: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    params: Mapping[str, str | int | Sequence[str]] = field(default_factory=dict)
 
 
 def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
@@ -52,17 +52,26 @@ def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
         chart: What to draw.
         width: Of the chart with its axes and legends, in pixels.
     """
-    spec: dict[str, Any] = fill(templates()[chart.template], chart.params)
+    datasets = {"rows": list(chart.rows), **{name: list(rows) for name, rows in chart.extra.items()}}
+    spec: dict[str, Any] = _without_empty(fill(templates()[chart.template], chart.params), datasets)
     spec["width"] = width
     spec["params"] = [{"name": "whole", "value": width}]
-    spec["datasets"] = {"rows": list(chart.rows), **{name: list(rows) for name, rows in chart.extra.items()}}
+    spec["datasets"] = datasets
     return spec
 
 
-def fill(node: Any, params: Mapping[str, str | Sequence[str]]) -> Any:
+def _without_empty(spec: dict[str, Any], datasets: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """Without the layers that would show nothing: an axis over no values has no ends."""
+    if "layer" not in spec:
+        return spec
+    shown = [layer for layer in spec["layer"] if "data" not in layer or datasets[layer["data"]["name"]]]
+    return {**spec, "layer": [_without_empty(layer, datasets) for layer in shown]}
+
+
+def fill(node: Any, params: Mapping[str, str | int | Sequence[str]]) -> Any:
     """A copy in which every text ``"$name"`` is the parameter of that name.
 
-    An object's text takes a text; where a list holds the placeholder of a list, its items take the place.
+    Where a list holds the placeholder of a list, its items take the place.
     """
     if isinstance(node, str):
         return params.get(node[1:], node) if node.startswith("$") else node
@@ -72,7 +81,7 @@ def fill(node: Any, params: Mapping[str, str | Sequence[str]]) -> Any:
         filled: list[Any] = []
         for item in node:
             value = fill(item, params)
-            if isinstance(item, str) and not isinstance(value, str):
+            if isinstance(item, str) and isinstance(value, list):
                 filled += value
             else:
                 filled.append(value)

@@ -24,24 +24,26 @@ const fill = (node, params) => {
     return node[0] === "$" && Object.hasOwn(params, node.slice(1)) ? params[node.slice(1)] : node;
   }
   if (Array.isArray(node)) {
-    return node.flatMap(item => {
-      const filled = fill(item, params);
-      return typeof item === "string" && typeof filled !== "string" ? filled : [filled];
-    });
+    return node.flatMap(item => typeof item === "string" ? fill(item, params) : [fill(item, params)]);
   }
   if (node !== null && typeof node === "object") {
     return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, fill(value, params)]));
   }
   return node;
 };
-const spec = (template, chart, width) => ({
-  ...fill(template, chart.params), width, params: [{name: "whole", value: width}],
-  datasets: {rows: chart.rows, ...chart.extra},
-});
-// Given to Vega and not to Vega-Lite, which warns of a fitted width where the height follows the rows. Of Vega's own
-// log errors are shown: it warns of layers without data, such as intervals that are cut off where none is.
+const withoutEmpty = (spec, datasets) => !spec.layer ? spec : {
+  ...spec,
+  layer: spec.layer.filter(layer => !layer.data || datasets[layer.data.name].length)
+    .map(layer => withoutEmpty(layer, datasets)),
+};
+const spec = (template, chart, width) => {
+  const datasets = {rows: chart.rows, ...chart.extra};
+  const filled = withoutEmpty(fill(template, chart.params), datasets);
+  return {...filled, width, params: [{name: "whole", value: width}], datasets};
+};
+// How it is fitted is told Vega alone: Vega-Lite warns of a fitted width wherever the height follows the rows.
 const draw = (element, spec, {autosize, ...config}) => vegaEmbed(element, spec, {
-  mode: "vega-lite", renderer: "svg", actions: false, ast: true, config, tooltip: {theme: "llmperf"}, logLevel: 1,
+  mode: "vega-lite", renderer: "svg", actions: false, ast: true, config, tooltip: {theme: "llmperf"},
   patch: compiled => ({...compiled, autosize}),
 });
 window.vegaEmbed = vegaEmbed;

@@ -29,7 +29,7 @@ class _Palette:
 _LIGHT = _Palette(
     paper="#ffffff", ink="#1a1d21", dim="#59626d", line="#e1e4e9",
     category=("#1764ab", "#c14e00", "#00806b", "#9c3f8c", "#7a6400", "#5f6670"),
-    ordinal=("#5a9bd0", "#3d7fbd", "#2463a3", "#154a86", "#0c3368", "#071f45"),
+    ordinal=("#5596cb", "#3d7fbd", "#2463a3", "#154a86", "#0c3368", "#071f45"),
     ramp=("#f1f5fa", "#c3d8ec", "#85b2da"),
     mark="#b3261e",
 )  # fmt: skip

@@ -54,13 +54,14 @@ class Figures:
             library = _library()
         except ChartError as error:
             return cls(reason=str(error))
-        used = charts.templates()
+        used = {chart.template for chart in shown.values()}
+        templates = {name: charts.templates()[name] for name in sorted(used)}
         return cls(
             packed(
                 json.dumps(
                     {
                         "themes": {"light": charts.theme(dark=False), "dark": charts.theme(dark=True)},
-                        "templates": {name: used[name] for name in sorted({chart.template for chart in shown.values()})},
+                        "templates": templates,
                         "charts": {name: _compact(chart) for name, chart in shown.items()},
                     },
                     separators=(",", ":"),

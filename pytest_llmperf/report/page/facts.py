@@ -8,7 +8,16 @@ from typing import Any
 
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.report.wording import badness, better_of, by_kind, failed_otherwise, plural, value_of
-from pytest_llmperf.results import WORST_FIRST, Column, Finding, MetricValue, NoiseRecord, Outputs, TestRecord, VerdictRecord
+from pytest_llmperf.results import (
+    WORST_FIRST,
+    Column,
+    Finding,
+    MetricValue,
+    NoiseRecord,
+    Outputs,
+    TestRecord,
+    VerdictRecord,
+)
 
 __all__ = [
     "advisory",
@@ -102,7 +111,8 @@ def answers(outputs: Outputs) -> str:
     if outputs.logprob_difference is not None:
         text += f", log-probabilities differ by {outputs.logprob_difference:.2g} nat on average"
     if outputs.first_difference is not None:
-        text += f"; first difference at token {outputs.first_difference.token} of prompt {outputs.first_difference.prompt}"
+        first = outputs.first_difference
+        text += f"; first difference at token {first.token} of prompt {first.prompt}"
     if outputs.ties:
         text += f"; {plural(outputs.ties, 'answer')} parted at a tie"
     return f"{text}."
@@ -162,7 +172,7 @@ def of_launch(test: TestRecord, name: str, launch: int) -> str:
     """A metric's median over the repeats of one launch; a dash where it has none."""
     metric: MetricValue | None = test.metrics.get(name)
     if metric is None or launch >= len(metric.launches) or not metric.launches[launch]:
-        return "–"
+        return "-"
     return format_value(statistics.median(metric.launches[launch]), metric.unit)
 
 

@@ -21,7 +21,18 @@ from pytest_llmperf.report.wording import (
 )
 from pytest_llmperf.results import WORST_FIRST, Engine, Finding, Results, TestRecord, VerdictRecord
 
-__all__ = ["Change", "Headline", "Reason", "changes", "first_findings", "first_line", "headline", "measured", "reasons", "simulated"]
+__all__ = [
+    "Change",
+    "Headline",
+    "Reason",
+    "changes",
+    "first_findings",
+    "first_line",
+    "headline",
+    "measured",
+    "reasons",
+    "simulated",
+]
 
 #: Verdicts after which nobody knows how the engine does.
 _UNKNOWN = ("invalid", "incomparable", "no-baseline", "inconclusive")
@@ -226,14 +237,17 @@ def _model(engine: Engine) -> str:
 
 
 def _board(engine: Engine) -> str:
-    count = engine.tensor_parallel_size
-    return engine.device if count == 1 else f"{count} × {engine.device}"
+    return _several(engine.tensor_parallel_size, engine.device)
+
+
+def _several(count: int, name: str) -> str:
+    return name if count == 1 else f"{count}x {name}"
 
 
 def _boards(results: Results) -> str:
     names = [gpu.name for gpu in results.environment.gpus]
     distinct = {name: names.count(name) for name in names}
-    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in distinct.items())
+    return ", ".join(_several(count, name) for name, count in distinct.items())
 
 
 def _clocks(tests: Iterable[TestRecord]) -> str:

@@ -58,7 +58,9 @@ def opened(browser, tmp_path_factory):
     def open_page(results, anchor="", **options):
         path = tmp_path_factory.mktemp("page") / "report.html"
         path.write_text(render(results), encoding="utf-8")
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "accept_downloads": True} | options)
+        context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 800}, "accept_downloads": True} | options
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)

@@ -18,9 +18,7 @@ from ..records import (
 )
 
 DEFINITIONS = {
-    "tpot": {
-        "unit": "s", "better": "lower", "formula": "(t_last - t_first) / (N - 1)", "source": "the client's receive times",
-    },
+    "tpot": {"unit": "s", "better": "lower", "formula": "(t_last - t_first) / (N - 1)", "source": "the client's times"},
     "ttft": {"unit": "s", "better": "lower", "formula": "first token - due", "source": "the client's receive times"},
 }  # fmt: skip
 READINGS = 40
@@ -50,7 +48,10 @@ FINDING = {
         {"name": "clock", "title": "SM clock", "unit": "MHz"}, {"name": "power", "title": "Power", "unit": "W"},
         {"name": "tpj", "title": "Tokens/J", "unit": "tokens/J"}, {"name": "tpot", "title": "TPOT", "unit": "s"},
     ],
-    "rows": [[800.0, 150.0, 3.1, 0.0052], [900.0, 162.0, 3.4, 0.0047], [1000.0, 190.0, 3.3, 0.0045], [1100.0, 220.0, None, 0.0044]],
+    "rows": [
+        [800.0, 150.0, 3.1, 0.0052], [900.0, 162.0, 3.4, 0.0047], [1000.0, 190.0, 3.3, 0.0045],
+        [1100.0, 220.0, None, 0.0044],
+    ],
     "marks": [{"name": "optimum", "label": "900 MHz", "x": 900.0, "y": 3.4, "low": 850.0, "high": 950.0}],
     "tests": ["suites/test_x.py::test_decode[16]"],
 }  # fmt: skip

@@ -1,5 +1,7 @@
 """What axe finds on the page, with every chart drawn: nothing."""
 
+import itertools
+
 import pytest
 
 from . import runs
@@ -9,7 +11,11 @@ pytestmark = pytest.mark.browser
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]
 
 
-@pytest.mark.parametrize("options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}], ids=["light", "dark", "phone"])
+@pytest.mark.parametrize(
+    "options",
+    [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}],
+    ids=["light", "dark", "phone"],
+)
 def test_axe_finds_nothing(opened, options):
     from axe_playwright_python.sync_playwright import Axe
 
@@ -35,4 +41,4 @@ def test_headings_go_down_one_at_a_time(opened):
     page = opened(runs.gated()).page
     levels = page.eval_on_selector_all("main :is(h1, h2, h3, h4)", "all => all.map(h => Number(h.tagName[1]))")
     assert levels[0] == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))

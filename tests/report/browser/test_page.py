@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,14 @@ def gated(opened):
     return shown
 
 
+#: In place of a number that there is not.
+DASH = "\u2013"
+
+
 def column(page, number):
-    return page.eval_on_selector_all(f"#table tbody tr:not([hidden]) > :nth-child({number})", "all => all.map(c => c.textContent.trim())")
+    return page.eval_on_selector_all(
+        f"#table tbody tr:not([hidden]) > :nth-child({number})", "all => all.map(c => c.textContent.trim())"
+    )
 
 
 def test_every_chart_is_drawn_and_nothing_is_asked_for_or_forbidden(gated):
@@ -46,13 +53,13 @@ def test_columns_sort_by_number_by_mouse_and_by_keyboard(gated):
     heads.nth(tpot).locator("button").click()
     assert heads.nth(tpot).get_attribute("aria-sort") == "ascending"
     shown = column(page, tpot + 1)
-    numbers = [float(text.split()[0]) for text in shown if text != "–"]
+    numbers = [float(text.split()[0]) for text in shown if text != DASH]
     assert numbers == sorted(numbers)
     assert numbers[-1] == pytest.approx(9.98, abs=0.02)
     heads.nth(tpot).locator("button").focus()
     page.keyboard.press("Enter")
     assert heads.nth(tpot).get_attribute("aria-sort") == "descending"
-    assert [float(text.split()[0]) for text in column(page, tpot + 1) if text != "–"] == numbers[::-1]
+    assert [float(text.split()[0]) for text in column(page, tpot + 1) if text != DASH] == numbers[::-1]
     heads.nth(0).locator("button").click()
     assert heads.nth(tpot).get_attribute("aria-sort") is None
     names = [name.rpartition("::")[2] for name in column(page, 1)]
@@ -70,7 +77,11 @@ def test_tests_are_filtered_by_verdict_and_by_text(gated):
     assert page.text_content("#shown") == "1 of 6 tests"
     chip.click()
     page.fill("#filter", "DECODE[1 prompt")
-    assert {name.rpartition("::")[2] for name in column(page, 1)} == {"test_decode[1]", "test_decode[16]", "test_decode[128]"}
+    assert {name.rpartition("::")[2] for name in column(page, 1)} == {
+        "test_decode[1]",
+        "test_decode[16]",
+        "test_decode[128]",
+    }
     page.fill("#filter", "")
     assert page.text_content("#shown") == "6 tests"
 
@@ -84,7 +95,9 @@ def test_a_link_opens_the_test_it_names_whatever_hides_it(opened):
     page.fill("#filter", "test_decode")
     page.evaluate("hash => { location.hash = hash; }", other)
     page.wait_for_selector(f"{other}[open]")
-    page.wait_for_function("q => Math.abs(document.querySelector(q).getBoundingClientRect().top) < innerHeight", arg=other)
+    page.wait_for_function(
+        "q => Math.abs(document.querySelector(q).getBoundingClientRect().top) < innerHeight", arg=other
+    )
     assert page.input_value("#filter") == ""
 
 
@@ -123,7 +136,7 @@ def test_the_theme_is_chosen_kept_and_drawn(opened):
 def saved(page, button):
     with page.expect_download() as download:
         button.click()
-    with open(download.value.path(), encoding="utf-8", newline="") as file:
+    with Path(download.value.path()).open(encoding="utf-8", newline="") as file:
         return download.value.suggested_filename, file.read()
 
 
@@ -144,7 +157,9 @@ def test_downloads_are_what_the_page_shows(gated):
     name, text = saved(page, chart.get_by_role("button", name=re.compile("^CSV")))
     assert len({len(row) for row in csv.reader(io.StringIO(text))}) == 1
     chart.get_by_role("button", name=re.compile("^Table")).click()
-    assert chart.locator("table tbody tr").count() >= len(json.loads(json.dumps(list(csv.reader(io.StringIO(text)))))) - 1
+    assert (
+        chart.locator("table tbody tr").count() >= len(json.loads(json.dumps(list(csv.reader(io.StringIO(text)))))) - 1
+    )
 
 
 def test_a_phone_never_scrolls_the_page_sideways(opened):
@@ -156,7 +171,9 @@ def test_a_phone_never_scrolls_the_page_sideways(opened):
 
 def test_the_table_of_tests_fits_a_small_desktop(gated):
     gated.page.set_viewport_size({"width": 1200, "height": 800})
-    assert gated.page.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('#table').parentElement)")
+    assert gated.page.evaluate(
+        "(box => box.scrollWidth <= box.clientWidth)(document.querySelector('#table').parentElement)"
+    )
     gated.page.set_viewport_size({"width": 1280, "height": 800})
 
 
@@ -183,7 +200,9 @@ def test_hostile_texts_are_text_everywhere(opened):
 def test_printed_it_has_every_test_and_every_chart(opened):
     shown = opened(runs.gated(), color_scheme="dark")
     page = shown.page
-    page.evaluate("window.print = () => { window.printed = document.querySelectorAll('.plot[data-state=drawn]').length; }")
+    page.evaluate(
+        "window.print = () => { window.printed = document.querySelectorAll('.plot[data-state=drawn]').length; }"
+    )
     page.click("#print")
     page.wait_for_function("window.printed !== undefined")
     assert page.evaluate("printed === document.querySelectorAll('figure.chart').length")

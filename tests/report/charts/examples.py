@@ -124,7 +124,7 @@ ROOFLINE = finding(
     ("test", "phase", "intensity", "flops"),
     [
         *((f"test_decode[{b}]", "decode", b * 0.98, b * 0.98 * 6.1e11) for b in BATCHES),
-        *((f"test_prefill[{n}]", "prefill", n * 0.95, 9.1e13) for n in (128, 512, 2048)),
+        *((f"test_prefill[{n}]", "prefill", n * 0.95, 8.5e13) for n in (128, 512, 2048)),
     ],
     mark("peak_flops", "125 TFLOP/s", None, 1.25e14),
     mark("balance", "173 FLOP/B", 173.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row
-from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, sides
+from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, placed
 from pytest_llmperf.report.wording import plural
 
 __all__ = ["batch_and_clock", "grid", "sweet_spot"]
@@ -63,7 +63,7 @@ def grid(table: Table, across: str, down: str, name: str) -> Chart | None:
         rows=rows,
         params={
             "x": x.field, "x_title": x.axis, "y": y.field, "y_title": y.axis, "value": value.field,
-            "value_title": value.axis,
+            "value_title": value.axis, "height": 27 * len({row[y.field] for row in rows}),
         },
     )  # fmt: skip
 
@@ -133,7 +133,7 @@ def sweet_spot(table: Table) -> list[Chart]:
                 f"{power.told(numeric(best, power))}."
             ),
             rows=rows,
-            extra={"marks": sides(table.marks(), xs, clock.factor)},
+            extra=placed(table.marks(), xs, clock.factor),
             params=params,
         )
     ]

@@ -36,7 +36,8 @@ def phases(table: Table) -> list[Chart]:
                 table.chart(
                     "jpt", template="dots", title=f"{capital(value.title)} by phase", rows=rows,
                     description=f"{capital(value.title)}: {said}.",
-                    params={"x": value.field, "x_title": f"{value.axis}, log scale", "name_title": "phase"},
+                    params={"x": value.field, "x_title": f"{value.axis}, log scale", "name_title": "phase",
+                            "height": 38 * len(rows)},
                 )
             )  # fmt: skip
     power = bars(table, "power", "by phase", named)
@@ -87,6 +88,6 @@ def energy_split(table: Table) -> list[Chart]:
             description=f"Attributed by bytes moved, not measured. {'; '.join(told[:4])}{more}.", rows=rows,
             extra={"totals": totals},
             params={"x": "j_per_token", "y": "bar", "x_title": "energy per output token (J/token)",
-                    "parts": [_SPLIT[name] for name in parts]},
+                    "parts": [_SPLIT[name] for name in parts], "height": 32 * len(totals)},
         )
     ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row
 from pytest_llmperf.report.charts.of_findings.clock import grid
-from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, positive, sides
+from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, placed, positive
 from pytest_llmperf.report.charts.quantities import Quantity
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Mark
@@ -104,7 +104,7 @@ def _corner(table: Table, load: str) -> Chart | None:
             f"{compact(sizes[-1])}{'; ' + said if said else ''}."
         ),
         rows=rows,
-        extra={"marks": sides(marks, sizes, size.factor, log=True)},
+        extra=placed(marks, sizes, size.factor, log=True),
         params={"x": size.field, "x_title": size.axis, "y": tpot.field, "y_title": tpot.axis},
     )
 
@@ -186,5 +186,5 @@ def _policies(table: Table, load: str, name: str, several: bool) -> Chart | None
     ]
     return table.chart(
         name, template="bars", title=f"{capital(value.title)} by policy", description=described, rows=bars,
-        params={"x": value.field, "x_title": value.axis, "name_title": "policy"},
+        params={"x": value.field, "x_title": value.axis, "name_title": "policy", "height": 28 * len(bars)},
     )  # fmt: skip

@@ -124,5 +124,5 @@ def bars(table: Table, name: str, title: str, named: str | None = None) -> Chart
     return table.chart(
         name, template="bars", title=f"{capital(value.title)} {title}".rstrip(), rows=rows,
         description=f"{capital(value.title)}: {said}{more}.",
-        params={"x": value.field, "x_title": value.axis, "name_title": "of"},
+        params={"x": value.field, "x_title": value.axis, "name_title": "of", "height": 28 * len(rows)},
     )  # fmt: skip

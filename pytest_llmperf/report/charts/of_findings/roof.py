@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pytest_llmperf.report.charts.chart import Chart, Row, number
-from pytest_llmperf.report.charts.of_findings.table import Table, compact, numeric, positive
+from pytest_llmperf.report.charts.of_findings.table import Table, compact, numeric, placed, positive
 
 __all__ = ["kv_cache", "roofline"]
 
@@ -102,7 +102,7 @@ def kv_cache(table: Table) -> list[Chart]:
     return [
         table.chart(
             "sequences", template="corner", title="Sequences that fit into memory over their context",
-            description=f"Sequences that fit: {ends[0]}, {ends[1]}.", rows=rows, extra={"marks": []},
+            description=f"Sequences that fit: {ends[0]}, {ends[1]}.", rows=rows, extra=placed([], []),
             params={"x": context.field, "x_title": "context (tokens)", "y": sequences.field,
                     "y_title": "sequences that fit"},
         )

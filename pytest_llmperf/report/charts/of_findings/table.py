@@ -11,7 +11,7 @@ from pytest_llmperf.report.charts.quantities import Quantity, quantity
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Finding, Mark
 
-__all__ = ["Records", "Table", "capital", "compact", "distinct", "numeric", "positive", "sides"]
+__all__ = ["Records", "Table", "capital", "compact", "distinct", "numeric", "placed", "positive"]
 
 #: What offers a load, in the order in which an axis is looked for.
 LOADS = ("batch", "concurrency", "rate")
@@ -149,8 +149,10 @@ def positive(rows: Sequence[Row], *fields: str) -> list[Row]:
     return [row for row in rows if all(isinstance(v := row[field], float | int) and v > 0 for field in fields)]
 
 
-def sides(marks: Sequence[Mark], xs: Sequence[float], factor: float = 1.0, *, log: bool = False) -> list[Row]:
-    """Marks as a dataset, each label in a lane of its own and on the side where the chart has room.
+def placed(
+    marks: Sequence[Mark], xs: Sequence[float], factor: float = 1.0, *, log: bool = False
+) -> dict[str, list[Row]]:
+    """Marks as the datasets ``marks`` and ``intervals``; a label each in a lane and on the side where there is room.
 
     Args:
         marks: Those without a place are left out.
@@ -158,21 +160,15 @@ def sides(marks: Sequence[Mark], xs: Sequence[float], factor: float = 1.0, *, lo
         factor: From the marks' unit to it.
         log: Whether the axis is a log axis.
     """
-    placed = sorted((mark for mark in marks if mark.x is not None), key=lambda mark: mark.x or 0.0)
+    ordered = sorted((mark.x, at, mark) for at, mark in enumerate(marks) if mark.x is not None)
     least, most = min(xs, default=0.0), max(xs, default=0.0)
     middle = math.sqrt(least * most) if log else (least + most) / 2
-    rows: list[Row] = []
-    for lane, mark in enumerate(placed):
-        assert mark.x is not None
-        x = mark.x * factor
-        rows.append(
-            {
-                "x": x,
-                "low": None if mark.low is None or mark.high is None else mark.low * factor,
-                "high": None if mark.low is None or mark.high is None else mark.high * factor,
-                "label": printable(mark.label),
-                "lane": lane,
-                "align": "right" if x > middle else "left",
-            }
-        )
-    return rows
+    places: list[Row] = []
+    intervals: list[Row] = []
+    for lane, (x, _, mark) in enumerate(ordered):
+        label = printable(mark.label)
+        side = "right" if x * factor > middle else "left"
+        places.append({"x": x * factor, "label": label, "lane": lane, "align": side})
+        if mark.low is not None and mark.high is not None:
+            intervals.append({"low": mark.low * factor, "high": mark.high * factor, "label": label})
+    return {"marks": places, "intervals": intervals}

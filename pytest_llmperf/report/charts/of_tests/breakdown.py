@@ -47,7 +47,13 @@ def breakdown(test: TestRecord) -> Chart | None:
         description=_told(bars["this run"], found),
         rows=rows,
         extra={"totals": totals},
-        params={"x": "ms", "y": "bar", "x_title": "medians of one request (ms)", "parts": list(_PARTS.values())},
+        params={
+            "x": "ms",
+            "y": "bar",
+            "x_title": "medians of one request (ms)",
+            "parts": list(_PARTS.values()),
+            "height": 32 * len(totals),
+        },
     )
 
 

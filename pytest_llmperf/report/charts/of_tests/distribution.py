@@ -35,6 +35,7 @@ def _against_baseline(test: TestRecord, gated: Sequence[VerdictRecord]) -> Chart
     repeats: list[Row] = []
     band: list[Row] = []
     interval: list[Row] = []
+    cuts: list[Row] = []
     for verdict in gated:
         metric = test.metrics[verdict.metric]
         assert verdict.baseline is not None
@@ -45,16 +46,18 @@ def _against_baseline(test: TestRecord, gated: Sequence[VerdictRecord]) -> Chart
             shown += [{**name, "series": series, **dot} for dot in dots]
             repeats += [{**name, "series": series, **dot} for dot in small]
         rows += shown
-        band.append({**name, "centre_percent": 0.0, **_tolerated(verdict, better_of(test.metrics, verdict.metric))})
-        interval += [{**name, **drawn} for drawn in _interval(verdict, [*shown, band[-1]])]
+        band.append({**name, "centre_percent": 0.0, **_tolerated(verdict)})
+        drawn, cut = _interval(verdict, [*shown, band[-1]])
+        interval += [{**name, **row} for row in drawn]
+        cuts += [{**name, **row} for row in cut]
     return Chart(
         id=slug(test.nodeid, "distribution"),
         template="distribution",
         title="Launches against the baseline",
         description=" ".join(f"{title_of(v.metric)}: {_told(test, v)}." for v in gated),
         rows=rows,
-        extra={"repeats": repeats, "band": band, "interval": interval},
-        params={"x_title": "change (%); shaded: tolerance"},
+        extra={"repeats": repeats, "band": band, "interval": interval, "cuts": cuts},
+        params={"x_title": "change (%); shaded: tolerance", "height": 58 * len(gated)},
     )
 
 
@@ -70,15 +73,11 @@ def _told(test: TestRecord, verdict: VerdictRecord) -> str:
     return f"{verdict.verdict}, {said}, {evidence(verdict, better_of(test.metrics, verdict.metric))}"
 
 
-def _tolerated(verdict: VerdictRecord, better: str) -> Row:
-    """The band of changes that pass: to the tolerance on the side of worse, as far to the other on the log scale.
-
-    Without a band, for a tolerance that no ratio can have, both ends are ``None``.
-    """
+def _tolerated(verdict: VerdictRecord) -> Row:
+    """The band within the tolerance, the same ratio to either side; without ends for one that no ratio can have."""
     if verdict.tolerance <= -1:
         return {"low_percent": None, "high_percent": None}
     up, down = verdict.tolerance, 1 / (1 + verdict.tolerance) - 1
-    del better  # the same ratio either way
     return {"low_percent": number(min(up, down), 100), "high_percent": number(max(up, down), 100)}
 
 
@@ -109,27 +108,22 @@ def _thinned(dots: list[Row]) -> list[Row]:
     return [dots[at * len(dots) // _REPEATS] for at in range(_REPEATS)]
 
 
-def _interval(verdict: VerdictRecord, beside: Iterable[Row]) -> list[Row]:
-    """The interval of the change, cut where it would make everything else small."""
+def _interval(verdict: VerdictRecord, beside: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """The interval of the change, cut where it would make everything else small; and an arrow where it is cut."""
     if verdict.interval is None:
-        return []
+        return [], []
     low, high = (100 * end for end in verdict.interval)
     fields = ("change_percent", "low_percent", "high_percent")
     shown = [value for row in beside for field in fields if isinstance(value := row.get(field), float)]
     least, most = min(shown, default=low), max(shown, default=high)
     room = _REACH * ((most - least) or high - low)
-    cut_low, cut_high = low < least - room, high > most + room
-    return [
-        {
-            "series": "interval of the change",
-            "low_percent": number(max(low, least - room)),
-            "high_percent": number(min(high, most + room)),
-            "cut_low": int(cut_low),
-            "cut_high": int(cut_high),
-            "interval": format_interval(verdict.interval),
-            "verdict": verdict.verdict,
-        }
-    ]
+    left, right = max(low, least - room), min(high, most + room)
+    named: Row = {"series": "interval of the change"}
+    drawn: Row = {"low_percent": number(left), "high_percent": number(right)}
+    told: Row = {"interval": format_interval(verdict.interval), "verdict": verdict.verdict}
+    arrows = [(left, "triangle-left", left > low), (right, "triangle-right", right < high)]
+    cuts: list[Row] = [{**named, "change_percent": number(at), "shape": shape} for at, shape, cut in arrows if cut]
+    return [{**named, **drawn, **told}], cuts
 
 
 def _alone(test: TestRecord) -> Chart | None:
@@ -155,7 +149,7 @@ def _alone(test: TestRecord) -> Chart | None:
         description=f"{plural(launches, 'launch')}, each in percent of the median: {', '.join(told)}.",
         rows=rows,
         extra={"repeats": repeats},
-        params={"x_title": "difference from the median (%)"},
+        params={"x_title": "difference from the median (%)", "height": 26 * len(told)},
     )
 
 

@@ -17,12 +17,15 @@ def templates() -> dict[str, dict[str, Any]]:
     A text ``"$name"`` in one is a placeholder for the parameter of a chart. Datasets are named, ``rows`` the first of
     them. There is no width: whoever draws a chart knows it.
     """
-    from pytest_llmperf.report.charts.templates import curves, panels, tables, tests
+    from pytest_llmperf.report.charts.templates import curves, panels, parts, tables, tests
 
     made = {**tests.specs(), **panels.specs(), **curves.specs(), **tables.specs()}
-    return {name: _plain(chart.to_dict(validate=False)) for name, chart in made.items()}
+    return {name: _plain(chart.to_dict(validate=False), parts.HEIGHT) for name, chart in made.items()}
 
 
-def _plain(spec: dict[str, Any]) -> dict[str, Any]:
+def _plain(spec: dict[str, Any], by_rows: int) -> dict[str, Any]:
     """Without Altair's own config (a chart's config is the theme), and of the schema's major version."""
-    return {"$schema": _SCHEMA, **{key: value for key, value in spec.items() if key not in ("$schema", "config")}}
+    kept = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+    if kept.get("height") == by_rows:
+        kept["height"] = "$height"
+    return {"$schema": _SCHEMA, **kept}

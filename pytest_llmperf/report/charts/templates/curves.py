@@ -32,7 +32,7 @@ def _x(padding: int = 12, **scale: Any) -> alt.X:
         field="$x",
         type="quantitative",
         title="$x_title",
-        scale=alt.Scale(zero=False, nice=False, padding=padding, **scale),
+        scale=alt.Scale(nice=False, padding=padding, **(scale or {"zero": False})),
     )
 
 
@@ -41,7 +41,7 @@ def _y(padding: int = 12, **scale: Any) -> alt.Y:
         field="$y",
         type="quantitative",
         title="$y_title",
-        scale=alt.Scale(zero=False, nice=False, padding=padding, **scale),
+        scale=alt.Scale(nice=False, padding=padding, **(scale or {"zero": False})),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import altair as alt
 
-__all__ = ["DIGITS", "LABELS", "chart", "legend", "marks", "nominal", "number", "order"]
+__all__ = ["DIGITS", "HEIGHT", "LABELS", "chart", "legend", "marks", "nominal", "number", "order"]
 
+#: Of a chart whose height goes with its rows; the placeholder ``$height`` takes its place.
+HEIGHT = -1
 #: Pixels above a curve, for labels of marks.
 LABELS = 58
 #: Four digits, thousands apart, no trailing zeros.
@@ -49,13 +51,13 @@ def legend(title: str | None, each: int, beside: int = 70) -> alt.Legend:
 def marks(x: alt.X) -> list[alt.Chart]:
     """Places pointed out along x: the interval as a band, a line, and a label in a lane of its own.
 
-    The dataset ``marks`` has ``x``, ``low``, ``high`` (``None`` without an interval), ``label``, ``lane`` (a number
-    from 0, so that labels do not lie on each other) and ``align``.
+    The dataset ``marks`` has ``x``, ``label``, ``lane`` (a number from 0, so that labels do not lie on each other) and
+    ``align``; ``intervals`` has ``low``, ``high`` and ``label``.
 
     Args:
         x: The axis of the chart; the field is replaced.
     """
-    band = chart("marks").mark_rect(style="mark-band").transform_filter("isValid(datum.low) && isValid(datum.high)")
+    band = chart("intervals").mark_rect(style="mark-band")
     line = chart("marks").mark_rule(style="mark")
     side = alt.ExprRef("datum.align == 'left' ? 5 : -5")
     text = chart("marks").mark_text(style="mark-text", baseline="top", align=alt.ExprRef("datum.align"), dx=side)

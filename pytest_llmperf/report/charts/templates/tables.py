@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import chart, legend, nominal, number
+from pytest_llmperf.report.charts.templates.parts import HEIGHT, chart, legend, nominal, number
 
 __all__ = ["specs"]
 
@@ -28,7 +28,7 @@ def _heatmap() -> alt.LayerChart:
     size = "bandwidth('x') / (datum.chars * 0.58)"
     text = base.mark_text(fontSize=alt.ExprRef(f"min(11.5, {size})"), opacity=alt.ExprRef(f"{size} < 6.5 ? 0 : 1"))
     text = text.encode(text=alt.Text(field="label", type="nominal"))
-    return alt.layer(cells, text).properties(height=alt.Step(27))
+    return alt.layer(cells, text).properties(height=HEIGHT)
 
 
 def _grouped() -> alt.LayerChart:
@@ -57,7 +57,7 @@ def _bars() -> alt.LayerChart:
     base = chart("rows").encode(x=x, y=y)
     bars = base.mark_bar(size=17).encode(tooltip=[nominal("name", "$name_title"), number("$x", "$x_title")])
     text = base.mark_text(align="left", dx=5).encode(text=alt.Text(field="label", type="nominal"))
-    return alt.layer(bars, text).properties(height=alt.Step(28))
+    return alt.layer(bars, text).properties(height=HEIGHT)
 
 
 def _dots() -> alt.LayerChart:
@@ -69,4 +69,4 @@ def _dots() -> alt.LayerChart:
         tooltip=[nominal("name", "$name_title"), number("$x", "$x_title")]
     )  # fmt: skip
     text = base.mark_text(dy=-13).encode(text=alt.Text(field="label", type="nominal"))
-    return alt.layer(points, text).properties(height=alt.Step(38))
+    return alt.layer(points, text).properties(height=HEIGHT)

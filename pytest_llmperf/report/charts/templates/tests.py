@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import chart, legend, nominal, number, order
+from pytest_llmperf.report.charts.templates.parts import HEIGHT, chart, legend, nominal, number, order
 
 __all__ = ["specs"]
 
@@ -48,12 +48,9 @@ def _distribution() -> alt.LayerChart:
         color=color,
         tooltip=[nominal("metric", "metric"), nominal("interval", "interval"), nominal("verdict", "verdict")],
     )  # fmt: skip
-    ends = [
-        chart("interval").mark_point(filled=True, size=44, shape=f"triangle-{way}", opacity=1)
-        .transform_filter(f"datum.cut_{end}")
-        .encode(x=alt.X(field=f"{end}_percent", type="quantitative"), y=y, yOffset=lane, color=color)
-        for end, way in (("low", "left"), ("high", "right"))
-    ]  # fmt: skip
+    cuts = chart("cuts").mark_point(size=44, shape=alt.ExprRef("datum.shape")).encode(
+        x=alt.X(field="change_percent", type="quantitative"), y=y, yOffset=lane, color=color
+    )  # fmt: skip
     repeats = chart("repeats").mark_point(size=14, filled=True, opacity=0.45).encode(
         x=x, y=y, yOffset=lane, color=color, shape=shape,
         tooltip=[nominal("metric", "metric"), nominal("series", "of"), nominal("launch", "launch"),
@@ -64,9 +61,7 @@ def _distribution() -> alt.LayerChart:
         tooltip=[nominal("metric", "metric"), nominal("series", "of"), nominal("launch", "launch"),
                  nominal("value", "median of its repeats"), number("change_percent", "change (%)", percent)],
     )  # fmt: skip
-    return alt.layer(band, centre, interval, *ends, repeats, launches).properties(
-        height=alt.Step(58, **{"for": "position"})
-    )
+    return alt.layer(band, centre, interval, cuts, repeats, launches).properties(height=HEIGHT)
 
 
 def _launches() -> alt.LayerChart:
@@ -82,7 +77,7 @@ def _launches() -> alt.LayerChart:
         tooltip=[*told, nominal("value", "median of its repeats"),
                  number("change_percent", "from the median (%)", "+.3~r")],
     )  # fmt: skip
-    return alt.layer(repeats, launches).properties(height=alt.Step(26))
+    return alt.layer(repeats, launches).properties(height=HEIGHT)
 
 
 def _stacked() -> alt.LayerChart:
@@ -100,4 +95,4 @@ def _stacked() -> alt.LayerChart:
     total = chart("totals").mark_text(align="left", dx=6).encode(
         x=alt.X(field="$x", type="quantitative"), y=y, text=alt.Text(field="label", type="nominal")
     )  # fmt: skip
-    return alt.layer(bars, total).properties(height=alt.Step(32))
+    return alt.layer(bars, total).properties(height=HEIGHT)
