@@ -25,6 +25,8 @@ __all__ = ["Figures", "packed", "policy", "record"]
 
 #: The compressed record is left out from this size on; the file beside the page has it.
 _LARGEST_RECORD = 700_000
+#: No record becomes smaller than by this; what is larger need not be compressed to see it.
+_BEST_RATIO = 15
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,11 @@ def _library() -> str:
 
 def record(results: Results) -> str | None:
     """results.json, compressed; ``None`` where it would make the page too large."""
-    text = packed(results.model_dump_json())
-    return text if len(text) <= _LARGEST_RECORD else None
+    text = results.to_json(indent=None)
+    if len(text) > _BEST_RATIO * _LARGEST_RECORD:
+        return None
+    found = packed(text)
+    return found if len(found) <= _LARGEST_RECORD else None
 
 
 def policy(scripts: Iterable[str]) -> str:

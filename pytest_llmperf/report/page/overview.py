@@ -188,7 +188,10 @@ def reasons(found: Iterable[Change]) -> list[Reason]:
 
 def first_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Of each kind the first: a sweep over many loads says the same of each."""
-    return list({finding.kind: finding for finding in reversed(list(findings))}.values())[::-1][:_FINDINGS]
+    first: dict[str, Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.kind, finding)
+    return list(first.values())[:_FINDINGS]
 
 
 def simulated(results: Results) -> str | None:
