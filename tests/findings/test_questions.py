@@ -216,6 +216,15 @@ def test_a_corner_that_is_not_reached_is_said_to_be():
     assert not [mark for mark in finding.marks if mark.name in ("measured", "predicted")]
 
 
+def test_a_load_with_long_prompts_does_not_tell_when_decode_turns_compute_bound():
+    tests = loads(lambda batch: max(0.02, 0.02 / 100 * batch), record={"roof": roof()})
+    for one in tests:
+        one["metrics"]["ttft"] = {**one["metrics"]["tpot"], "value": one["metrics"]["e2e_latency"]["value"] * 0.2}
+    [finding] = asked("latency_throughput", *tests)
+    assert "is not told by this load: prompts take up to 20 % of its latency" in said(finding)
+    assert {mark.name for mark in finding.marks} == {"knee", "predicted"}
+
+
 def test_batches_beyond_what_the_engine_runs_at_once_do_not_count():
     tests = loads(lambda batch: max(0.02, 0.02 / 100 * min(batch, 128)), engine={"args": {"max_num_seqs": 128}})
     [finding] = asked("latency_throughput", *tests)
