@@ -9,11 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_llmperf.plugin.clock_grid import clock_grid
     from pytest_llmperf.workload import Distribution, Workload
 
-__all__ = ["Distribution", "Workload", "__version__"]
+__all__ = ["Distribution", "Workload", "__version__", "clock_grid"]
 
-_HOMES = {"Distribution": "pytest_llmperf.workload", "Workload": "pytest_llmperf.workload"}
+_HOMES = {
+    "Distribution": "pytest_llmperf.workload",
+    "Workload": "pytest_llmperf.workload",
+    "clock_grid": "pytest_llmperf.plugin.clock_grid",
+}
 
 
 def __getattr__(name: str) -> Any:
