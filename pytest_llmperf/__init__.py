@@ -9,16 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_llmperf.plugin.clock_grid import clock_grid
     from pytest_llmperf.workload import Distribution, Workload
 
-__all__ = ["Distribution", "Workload", "__version__", "clock_grid"]
+__all__ = ["Distribution", "Workload", "__version__"]
 
-_HOMES = {
-    "Distribution": "pytest_llmperf.workload",
-    "Workload": "pytest_llmperf.workload",
-    "clock_grid": "pytest_llmperf.plugin.clock_grid",
-}
+_HOMES = {"Distribution": "pytest_llmperf.workload", "Workload": "pytest_llmperf.workload"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_llmperf import clock_grid
+from pytest_llmperf.plugin import clock_grid
 
 
 def pytest_configure(config: pytest.Config) -> None:

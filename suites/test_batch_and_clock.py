@@ -1,9 +1,10 @@
 """What do batch size and clock do to power, tokens per joule, throughput and latency?
 
-Requests of 512 prompt and 256 output tokens, batches of 1 to 64, each over the grid of clocks and once at a free clock.
+Requests of 512 prompt and 256 output tokens, batches of 1 to 64, each over the grid of clocks and once at a free
+clock.
 
-Options: the sweep locks the clock of every board in use (permission needed, or ``--llmperf-engine sim:v100``);
-``-k "16 or 64"`` thins it.
+Options: the sweep locks the clock of every board in use (permission needed, or ``--llmperf-engine sim:v100``); ``-k
+"16 or 64"`` thins it.
 
 Found on a V100: up to batch 16 power hardly changes, for the weights' traffic dominates; over the clock it rises more
 than linearly; a larger batch gives more tokens per joule; both raise throughput until the memory wall, and the larger

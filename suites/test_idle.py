@@ -1,7 +1,7 @@
 """What does a GPU draw that does nothing: bare, with a context, with a model loaded, at a locked clock?
 
-The floor of every joule: what an idle board draws is paid whether tokens come or not. The rungs are read one after the
-other, before anything else runs on the boards.
+The floor of every joule: what an idle board draws is paid whether tokens come or not. The rungs are read one after
+the other, before anything else runs on the boards.
 
 Options: ``--gpu-clock`` adds the locked rung; without it that rung is null, with the reason. ``-m sweep`` reads it at
 every clock of the grid.

@@ -1,11 +1,12 @@
 """How much throughput does an engine give, at which latency, and where does more load stop paying?
 
-Two curves. *Concurrency*: so many requests of 256 prompt and 128 output tokens in flight at any time, as a busy service
-has them. *Static batch*: so many sequences that only decode, which shows the batch at which decoding turns from bound by
-memory to bound by compute; it is to be compared with the machine balance, peak FLOP/s over bandwidth.
+Two curves. *Concurrency*: so many requests of 256 prompt and 128 output tokens in flight at any time, as a busy
+service has them. *Static batch*: so many sequences that only decode, which shows the batch at which decoding turns
+from bound by memory to bound by compute; it is to be compared with the machine balance, peak FLOP/s over bandwidth.
 
-Options: none needed; no lock. An engine runs no more sequences at once than its ``max_num_seqs``: beyond it concurrency
-queues, which belongs to the answer; the static batches set it to 256, and so cannot run on a server by URL.
+Options: none needed; no lock. An engine runs no more sequences at once than its ``max_num_seqs``: beyond it
+concurrency queues, which belongs to the answer; the static batches set it to 256, and so cannot run on a server by
+URL.
 
 Found on a V100: throughput rises with the batch until batch 173, which is 125 TFLOP/s over the 722 GB/s that a copy
 reaches. On an H200 batch 64 has 32 times the throughput of batch 1 at 1.7 times the time per output token.

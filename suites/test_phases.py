@@ -5,9 +5,9 @@ Prefill is a long prompt and one output token, decode a prompt of one token and 
 
 Options: none needed; no lock. ``--gpu-clock`` makes runs comparable with one another. ``-m sweep`` adds batches.
 
-Found on an H200 (clock free, batch 16): a prompt token took 0.0201 J and an output token 0.149 J, 7 times as much, and
-at batch 1 84 times; on a V100 about 50 times at batch 1. Prefill draws the most power at full utilisation, decode less
-and evenly.
+Found on an H200 (clock free, batch 16): a prompt token took 0.0201 J and an output token 0.149 J, 7 times as much,
+and at batch 1 84 times; on a V100 about 50 times. Prefill draws the most power at full utilisation, decode
+less and evenly.
 """
 
 import pytest

@@ -1,14 +1,15 @@
 """What do fewer bits bring in speed, energy and memory, and do they change the answers? And what does compiling bring?
 
-Weights as the checkpoint has them, in 8 bits (``fp8``, converted on loading) and in 4 (``awq``: the shape mistral-7b-awq,
-comparable with mistral-7b; ``bitsandbytes``, which converts on loading and wants real weights); the KV cache in 8 bits; and
-the engine eager, without compiling and CUDA graphs. How many sequences fit stands in the record: ``num_gpu_blocks`` times ``block_size``.
+Weights as the checkpoint has them, in 8 bits (``fp8``, converted on loading) and in 4 (``awq``: the shape
+mistral-7b-awq, comparable with mistral-7b; ``bitsandbytes``, which converts on loading and wants real weights); the
+KV cache in 8 bits; and the engine eager, without compiling and CUDA graphs. How many sequences fit stands in the
+record: ``num_gpu_blocks`` times ``block_size``.
 
 With real weights each format's greedy answers are held against those of the weights as they are: a faster engine that
 answers differently has not won. Dummy weights answer nothing, and that guard is silent.
 
-Options: only sweeps; no lock. ``--llmperf-model`` names a model with real weights. A format that the GPU is too old for
-is skipped, and all of them on vLLM's CPU build.
+Options: only sweeps; no lock. ``--llmperf-model`` names a model with real weights. A format that the GPU is too old
+for is skipped, and all of them on vLLM's CPU build.
 
 Published: 8-bit weights halve the GPUs needed where memory bounds, at a risk for quality that has to be checked.
 """

@@ -1,14 +1,14 @@
 """What do more GPUs bring, and what does a larger model cost?
 
 *GPUs*: one model with each layer split over 1, 2, 4 and 8 of them (``tensor_parallel_size``), at batch 1 to 64.
-*Model size*: shapes of 7, 13, 34 and 70 billion parameters over the same number of GPUs, so that size is all that differs;
-compare rows of one number of GPUs only.
+*Model size*: shapes of 7, 13, 34 and 70 billion parameters over the same number of GPUs, so that size is all that
+differs; compare rows of one number of GPUs only.
 
-Options: only sweeps; no lock. ``--llmperf-model`` names the model of the first series. Skipped is what needs more GPUs, or
-more memory, than there is; a simulated machine has up to 8 boards.
+Options: only sweeps; no lock. ``--llmperf-model`` names the model of the first series. Skipped is what needs more
+GPUs, or more memory, than there is; a simulated machine has up to 8 boards.
 
-Published: MPT-7B from 2 to 4 GPUs: 12 % less time per token at batch 1, 33 % at batch 16. MPT-30B has 2.5 times the latency
-of MPT-7B, Llama-2-70B twice that of Llama-2-13B: less than their sizes.
+Published: MPT-7B from 2 to 4 GPUs: 12 % less time per token at batch 1, 33 % at batch 16. MPT-30B has 2.5 times the
+latency of MPT-7B, Llama-2-70B twice that of Llama-2-13B: less than their sizes.
 """
 
 import pytest

@@ -1,14 +1,14 @@
 """How does it serve requests that arrive by themselves, and how many a second within the limits?
 
 The load is an open loop: requests arrive at random (Poisson), whatever the server does, and latency counts from when
-each was due. Limits on TTFT and TPOT (the service-level objectives) make the goodput: the requests per second that kept
-both. ``test_highest_rate`` searches the highest rate that keeps them for 90 % of the requests.
+each was due. Limits on TTFT and TPOT (the service-level objectives) make the goodput: the requests per second that
+kept both. ``test_highest_rate`` searches the highest rate that keeps them for 90 % of the requests.
 
 Options: ``--llmperf-engine serve``, or a server's URL, has the server in it; in process it is left out. No lock. ``-m
 sweep`` adds rates and burstier arrivals.
 
-Found on an H200 over HTTP: with requests of 512 and 256 tokens it kept up with 28 a second (9.3 ms per output token) and
-not with 36, of which 29.8 a second ended.
+Found on an H200 over HTTP: with requests of 512 and 256 tokens it kept up with 28 a second (9.3 ms per output token)
+and not with 36, of which 29.8 a second ended.
 """
 
 import pytest

@@ -1,13 +1,14 @@
 """At which clock does a board give the most tokens per joule, and what does that cost in latency?
 
-Prefill (512 prompt tokens, one output token), decode (a prompt of one, 256 output tokens) and end to end (512 and 256),
-16 requests at a time, at every clock of the grid: 750 to 1300 MHz in steps of 50, as far as the boards reach. ``test_free`` is the same load at the clock that the board chooses, which a lock has to be compared with.
+Prefill (512 prompt tokens, one output token), decode (a prompt of one, 256 output tokens) and end to end (512 and
+256), 16 requests at a time, at every clock of the grid: 750 to 1300 MHz in steps of 50, as far as the boards reach.
+``test_free`` is the same load at the clock that the board chooses, which a lock has to be compared with.
 
 Options: only sweeps; they lock the clock of every board in use (permission needed, or ``--llmperf-engine sim:v100``).
 ``--llmperf-launches`` says how often each point is measured; several make the interval of the optimum.
 
-Found on a V100: the maximum is near 900 MHz for all three. Below it static power over a longer run loses, above it the
-power of a higher voltage and clock.
+Found on a V100: the maximum is near 900 MHz for all three. Below it static power over a longer run loses, above it
+the power of a higher voltage and clock.
 """
 
 import pytest

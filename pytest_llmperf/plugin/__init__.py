@@ -29,12 +29,14 @@ from pytest_llmperf.plugin.fixtures import (
     uses_boards,
     uses_llmperf,
 )
+from pytest_llmperf.plugin.grid import clock_grid
 from pytest_llmperf.plugin.keys import BOARDS, RECORDER, SESSION, STATE
 from pytest_llmperf.plugin.recorder import Recorder
 from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches, run_again, run_in_rounds
 
 __all__ = [
     "_power_watch",
+    "clock_grid",
     "gpu_clock",
     "gpus",
     "llm_engine",

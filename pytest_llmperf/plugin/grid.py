@@ -20,6 +20,8 @@ def clock_grid(config: pytest.Config, *, low: int = 750, high: int = 1300, step:
     Those from ``low`` to ``high`` that all boards reach. Boards that reach none of them are swept over their own range,
     and where nothing is known of the boards it is all of them. For a ``pytest_generate_tests`` of your own::
 
+        from pytest_llmperf.plugin import clock_grid
+
         def pytest_generate_tests(metafunc):
             if "gpu_clock" in metafunc.fixturenames:
                 metafunc.parametrize("gpu_clock", clock_grid(metafunc.config), indirect=True)
