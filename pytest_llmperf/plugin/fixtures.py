@@ -121,10 +121,11 @@ def gpu_clock(request: pytest.FixtureRequest) -> Iterator[int | None]:
 def _sweep_of(node: pytest.Item) -> list[int]:
     """The clocks of all tests that are the same but for their clock, in the order in which they are to run."""
 
-    def rest(item: pytest.Item) -> tuple[Any, dict[str, int]]:
-        indices = dict(getattr(getattr(item, "callspec", None), "indices", {}))
-        indices.pop("gpu_clock", None)
-        return getattr(item, "parent", None), {**indices, "": getattr(item, "originalname", None)}
+    def rest(item: pytest.Item) -> tuple[Any, ...]:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        # The values of a parameter are the same objects in all tests; equal they need not be able to be.
+        others = {name: id(value) for name, value in params.items() if name != "gpu_clock"}
+        return item.parent, getattr(item, "originalname", None), others
 
     specs = [getattr(item, "callspec", None) for item in node.session.items if rest(item) == rest(node)]
     clocks = [spec.params.get("gpu_clock") for spec in specs if spec is not None]
