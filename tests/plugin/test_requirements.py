@@ -101,8 +101,8 @@ class TestMemory:
         why = reason({"tensor_parallel_size": 2}, model="llama-2-70b", on=2, gib=64)
         # 137,953,296,384 bytes over two, and the half of 4096 x 327,680 bytes.
         assert why == (
-            "llama-2-70b needs 64.2 GiB of each GPU for its weights and 0.6 GiB for one sequence of 4096 tokens, and of "
-            "Some GPU 57.6 GiB may be used"
+            "llama-2-70b needs 64.2 GiB of each GPU for its weights and 0.6 GiB for one sequence of 4096 tokens, and "
+            "of Some GPU 57.6 GiB may be used"
         )
 
     def test_shorter_sequences_and_fewer_bits_need_less(self):

@@ -1,4 +1,4 @@
-"""What is in the suites: few tests by default, on one engine; everything else is a sweep; each file says what it asks."""
+"""What is in the suites: few tests by default, on one engine; all others are sweeps; each file says what it asks."""
 
 import ast
 from pathlib import Path
