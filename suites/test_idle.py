@@ -19,6 +19,6 @@ def test_floor(llmperf):
 
 
 @pytest.mark.sweep
-@pytest.mark.usefixtures("gpu_clock")
+@pytest.mark.usefixtures("boards", "gpu_clock")
 def test_floor_at_clock(llmperf):
     llmperf.check_idle()

@@ -28,6 +28,6 @@ def test_free(llmperf, input_len, output_len):
 
 
 @SHAPES
-@pytest.mark.usefixtures("gpu_clock")
+@pytest.mark.usefixtures("boards", "gpu_clock")
 def test_clock(llmperf, input_len, output_len):
     llmperf.check(Workload(input_len, output_len, batch=16))

@@ -94,3 +94,12 @@ def test_names_say_what_differs(collect):
 def test_the_clocks_are_those_that_the_boards_have(collect, engine):
     found = clocks(collect("-m", "sweep", engine=engine))
     assert found == list(range(750, 1301, 50))
+
+
+def test_without_a_gpu_what_is_about_clocks_is_skipped_and_not_an_error(run_suites):
+    locked = ("test_batch_and_clock.py::test_at_clock[900-1]", "test_idle.py::test_floor_at_clock[900]",
+              "test_sweet_spot.py::test_clock[900-decode]")  # fmt: skip
+    # A server elsewhere, which nobody has to ask.
+    run = run_suites("--llmperf-engine=http://203.0.113.1:8000", *(f"suites/{test}" for test in locked))
+    assert "3 skipped" in run.text
+    assert run.text.count("there is no GPU whose power could be read") == 3
