@@ -109,10 +109,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(folder: Path, template: Path | None) -> int:
+    from pytest_llmperf.findings import with_findings
     from pytest_llmperf.report.terminal import table
     from pytest_llmperf.report.write import load_run, write_report
 
-    results = load_run(folder)
+    results = with_findings(load_run(folder))
     write_report(results, folder, template)
     for line, _ in table(results, 100):
         print(line)

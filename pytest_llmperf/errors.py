@@ -13,7 +13,8 @@
     ├── ArchitectureError     a model's config.json is unreadable, incomplete or contradictory
     ├── HardwareError         a peak of the GPU is needed and not known
     ├── BaselineError         a stored baseline cannot be read, trusted or written
-    └── ResultsError          a results file cannot be read or written
+    ├── ResultsError          a results file cannot be read or written
+    └── ChartError            the charts of a report cannot be drawn
 
 ``OptionError`` and ``MachineError`` end the session with pytest's exit status 4: nothing can be measured. Where only
 one test's marker is at fault, and for all the others, the test in which they occur fails. Each message is one sentence
@@ -25,6 +26,7 @@ from __future__ import annotations
 __all__ = [
     "ArchitectureError",
     "BaselineError",
+    "ChartError",
     "EngineError",
     "GpuError",
     "GpuPermissionError",
@@ -104,3 +106,7 @@ class BaselineError(LlmperfError):
 
 class ResultsError(LlmperfError):
     """A results file cannot be read or written; the message names the file."""
+
+
+class ChartError(LlmperfError):
+    """The charts of a report cannot be drawn; all else of it can be written."""

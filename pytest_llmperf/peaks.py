@@ -24,15 +24,16 @@ from pytest_llmperf.arithmetic import Hardware
 from pytest_llmperf.errors import HardwareError
 from pytest_llmperf.machine import cpu_name
 
-__all__ = ["DevicePeaks", "cpu_peaks", "gpu_peaks", "hardware_of", "in_own_process"]
+__all__ = ["GPU_BYTES", "MATRIX", "DevicePeaks", "cpu_peaks", "gpu_peaks", "hardware_of", "in_own_process"]
 
 _ROUNDS = 10
-#: Large against any cache, small against any memory.
-_GPU_BYTES = 2 << 30
+#: Bytes that a GPU copies: large against any cache, small against any memory.
+GPU_BYTES = 2 << 30
 _CPU_BYTES_A_CORE = 128 << 20
 _CPU_BYTES_AT_MOST = 4 << 30
 _TRANSFER_BYTES = 256 << 20
-_MATRIX = 8192
+#: Rows and columns of the matrices that it multiplies.
+MATRIX = 8192
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ def _one_gpu(torch: Any, index: int) -> DevicePeaks:
         return _best(once)
 
     with torch.cuda.device(here):
-        source = torch.ones(_GPU_BYTES, dtype=torch.uint8, device=here)
+        source = torch.ones(GPU_BYTES, dtype=torch.uint8, device=here)
         target = torch.empty_like(source)
-        copy = 2 * _GPU_BYTES / best(lambda: target.copy_(source))
+        copy = 2 * GPU_BYTES / best(lambda: target.copy_(source))
         host = torch.empty(_TRANSFER_BYTES, dtype=torch.uint8, pin_memory=True)
         part = target[:_TRANSFER_BYTES]
         down = _TRANSFER_BYTES / best(lambda: part.copy_(host, non_blocking=True))
@@ -131,11 +132,11 @@ def _one_gpu(torch: Any, index: int) -> DevicePeaks:
         flops = {}
         for name in ("float16", "bfloat16"):
             # Random numbers: a board that is limited by its power multiplies zeros faster.
-            left, right = (torch.randn(_MATRIX, _MATRIX, device=here, dtype=getattr(torch, name)) for _ in range(2))
-            flops[name] = 2 * _MATRIX**3 / best(lambda left=left, right=right: left @ right)  # type: ignore[misc]
+            left, right = (torch.randn(MATRIX, MATRIX, device=here, dtype=getattr(torch, name)) for _ in range(2))
+            flops[name] = 2 * MATRIX**3 / best(lambda left=left, right=right: left @ right)  # type: ignore[misc]
     method = (
-        f"PyTorch {torch.__version__}: copy of {_GPU_BYTES >> 20} MiB (bytes read + written), transfers of "
-        f"{_TRANSFER_BYTES >> 20} MiB, {_MATRIX}^3 products of random numbers; best of {_ROUNDS}"
+        f"PyTorch {torch.__version__}: copy of {GPU_BYTES >> 20} MiB (bytes read + written), transfers of "
+        f"{_TRANSFER_BYTES >> 20} MiB, {MATRIX}^3 products of random numbers; best of {_ROUNDS}"
     )
     return DevicePeaks(torch.cuda.get_device_name(here), copy, down, up, peers, flops, method)
 

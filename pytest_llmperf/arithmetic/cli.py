@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         description="What a model needs and a GPU allows: parameters, bytes, FLOPs and the roofline.",
     )
     parser.add_argument("config", help="a folder with a config.json, or the file")
-    parser.add_argument("--gpu", metavar="NAME", help='as nvidia-smi names it, such as "NVIDIA H200"')
+    parser.add_argument("--gpu", metavar="NAME", help="as nvidia-smi names it, or in short: h200")
     parser.add_argument("--gpus", type=_whole, default=1, metavar="N", help="tensor-parallel size (1)")
     parser.add_argument("--batch", type=_whole, nargs="+", default=[1, 16], metavar="N", help="sequences (1 16)")
     parser.add_argument(
@@ -117,7 +117,7 @@ def describe(options: argparse.Namespace) -> dict[str, Any]:
         "prefill": [{"prompt": context, "flops": model.prefill_flops(context)} for context in options.context],
     }
     if options.gpu is not None:
-        hardware = Hardware.named(options.gpu)
+        hardware = Hardware.matching(options.gpu)
         if options.bandwidth is not None:
             hardware = hardware.with_measured(bandwidth=options.bandwidth * 1e9)
         _add_roofline(report, model, hardware, options)

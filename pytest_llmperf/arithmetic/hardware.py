@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,15 @@ from pytest_llmperf.arithmetic.gpus import DATA_SHEETS, DataSheet
 from pytest_llmperf.errors import HardwareError
 
 _BY_NAME: Mapping[str, DataSheet] = {name: sheet for sheet in DATA_SHEETS for name in sheet.names}
+
+
+#: Words of a name that tell no product from another.
+_BRANDS = frozenset({"nvidia", "tesla"})
+
+
+def _words(name: str) -> frozenset[str]:
+    """What tells a product apart: ``{"a100", "sxm4", "80gb"}``."""
+    return frozenset(re.split(r"[\s_-]+", name.lower())) - _BRANDS - {""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,28 @@ class Hardware:
             sm_clock_hz=sheet.sm_clock,
             source=sheet.source,
         )
+
+    @classmethod
+    def matching(cls, name: str) -> Hardware:
+        """A GPU by its name or by the words of it that tell it apart, in any case: ``"h200"``, ``"h100 nvl"``.
+
+        It is for what a person types. What a driver reports goes to :meth:`named`.
+
+        Raises:
+            HardwareError: Several in the table may be meant, and are listed; or none, as for :meth:`named`.
+        """
+        wanted = _words(name)
+        sheets = [sheet for sheet in DATA_SHEETS if any(wanted == _words(known) for known in sheet.names)]
+        if not sheets:
+            sheets = [sheet for sheet in DATA_SHEETS if any(wanted <= _words(known) for known in sheet.names)]
+        if name in _BY_NAME or not wanted or not sheets:
+            return cls.named(name)
+        if len(sheets) > 1:
+            raise HardwareError(
+                f"{brief(name)} may be any of several GPUs.",
+                remedy=f"Use one of: {', '.join(brief(sheet.names[0]) for sheet in sheets)}.",
+            )
+        return cls.named(sheets[0].names[0])
 
     def peak_flops(self, dtype: str, *, sm_clock_hz: float | None = None) -> float:
         """Peak dense operations per second.

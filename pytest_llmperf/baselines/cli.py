@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +20,8 @@ from pytest_llmperf.baselines.upkeep import age_warnings, few_launches
 from pytest_llmperf.errors import BaselineError
 
 __all__ = ["main"]
+
+_WIDTH = 80
 
 
 def main(argv: list[str]) -> int:
@@ -72,12 +77,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.migrate or options.pin:
         files, changed = _rewritten(files, pin=options.pin)
     problems = {file.path: _problems(root, file, options.max_age) for file in files}
-    for file in files:
-        print(_line(root, file))
-        if file.note is not None:
-            print(f"  note: {file.note}")
-        for problem in problems[file.path]:
-            print(f"  problem: {problem}")
+    for line in _listed(root, files, problems):
+        print(line)
     wrong = sum(bool(found) for found in problems.values())
     counts = [f"{len(files)} baseline{'s' if len(files) > 1 else ''}", f"{wrong} with problems"]
     print(", ".join([*counts, f"{changed} rewritten"] if changed else counts))
@@ -126,15 +127,78 @@ def _asked_for(file: _File, pattern: str | None) -> bool:
     return any(fnmatch.fnmatchcase(name, literal) for name in (test, test.partition("::")[2]))
 
 
-def _line(root: Path, file: _File) -> str:
+def _listed(root: Path, files: Sequence[_File], problems: Mapping[Path, Sequence[str]]) -> Iterator[str]:
+    """A heading for each place and file of tests, a line a baseline; what is wrong with several is told once, below."""
+    counts = Counter(problem for found in problems.values() for problem in dict.fromkeys(found))
+    shared = [problem for problem, count in counts.items() if count > 1]
+    columns = [max(len(row[place]) for row in rows) for place in range(3)] if (rows := _rows(files)) else []
+    heading = None
+    for file in files:
+        if (above := _heading(root, file)) != heading:
+            yield from _wrapped(above)
+            heading = above
+        found = problems[file.path]
+        marks = [f"problem {shared.index(problem) + 1}" for problem in found if problem in shared]
+        yield from _joined(_aligned([*_fields(file), *marks], columns))
+        for problem in found:
+            if problem not in shared:
+                yield from _wrapped(f"problem: {problem}", 4)
+        if file.note is not None:
+            yield from _wrapped(f"note: {file.note}", 4)
+    for number, problem in enumerate(shared, 1):
+        yield from _wrapped(f"problem {number}, of {counts[problem]} baselines: {problem}")
+
+
+def _heading(root: Path, file: _File) -> str:
+    """What lies together: hardware, model and clock, and the file of the tests."""
     if file.baseline is None:
-        return str(file.path)
-    baseline = file.baseline
-    engine = f"{baseline.provenance.get('engine', 'engine')} {baseline.provenance.get('engine_version') or 'unknown'}"
-    launches = f"{baseline.launches} launch{'es' if baseline.launches != 1 else ''}"
-    anchor = "its own anchor" if baseline.anchor is None else f"anchor of {baseline.anchor.saved_at[:10]}"
+        return "unusable"
     group = "/".join(file.path.relative_to(root).parts[:2])
-    return "  ".join((_printable(baseline.test), group, launches, baseline.saved_at[:10], _printable(engine), anchor))
+    path, separator, _ = file.baseline.test.partition("::")
+    return _printable(f"{group}: {path}" if separator else group)
+
+
+def _fields(file: _File) -> list[str]:
+    if file.baseline is None:
+        return [str(file.path)]
+    baseline = file.baseline
+    kind, version = str(baseline.provenance.get("engine", "engine")), baseline.provenance.get("engine_version")
+    engine = str(version) if str(version).startswith(f"{kind}:") else f"{kind} {version or 'unknown'}"
+    launches = f"{baseline.launches} launch{'es' if baseline.launches != 1 else ''}"
+    anchor = [] if baseline.anchor is None else [f"anchor of {baseline.anchor.saved_at[:10]}"]
+    test = baseline.test.partition("::")[2] or baseline.test
+    return [_printable(test), launches, baseline.saved_at[:10], _printable(engine), *anchor]
+
+
+def _rows(files: Sequence[_File]) -> list[list[str]]:
+    """The fields of usable baselines whose tests have names of ordinary length."""
+    rows = [_fields(file) for file in files if file.baseline is not None]
+    return [row for row in rows if len(row[0]) <= _WIDTH // 2]
+
+
+def _aligned(fields: Sequence[str], columns: Sequence[int]) -> list[str]:
+    """Fields that begin below each other; the last one keeps its length."""
+    padded = [f"{field:<{wide}}" for field, wide in zip(fields[:-1], columns, strict=False)]
+    return [*padded, *fields[len(padded) :]]
+
+
+def _joined(fields: Sequence[str]) -> list[str]:
+    """Fields in lines of at most 80 columns, broken between them."""
+    lines = [f"  {fields[0]}"]
+    for field in fields[1:]:
+        if len(lines[-1]) + 2 + len(field) <= _WIDTH:
+            lines[-1] += f"  {field}"
+        else:
+            lines.append(f"      {field}")
+    return lines
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    """Text in lines of at most 80 columns; a path that is cut in two could not be copied."""
+    first, others = " " * indent, " " * (indent + 2)
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _printable(text: str) -> str:

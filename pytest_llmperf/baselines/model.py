@@ -103,8 +103,9 @@ class Baseline(Strict):
 
     @property
     def launches(self) -> int:
-        """Of the metric with the most."""
-        return max((len(record.launches) for record in self.metrics.values()), default=0)
+        """Of the metric with the most, on whatever boards."""
+        kept = [self.metrics, *(board.metrics for board in self.boards.values())]
+        return max((len(record.launches) for metrics in kept for record in metrics.values()), default=0)
 
     def summaries(self, boards: str | None) -> dict[str, Summary]:
         """What a run on these boards is compared with."""

@@ -82,7 +82,7 @@ def _what(findings: Findings) -> Iterator[str]:
     for engine in material.engines:
         yield from _wrapped(engine, "")
     if material.simulated:
-        yield "SIMULATED: no figure here was measured"
+        yield "SIMULATED: the figures are computed, and are of no real board"
     judged = len(splits.baselines)
     which = "all" if judged == splits.possible else f"a sample of {judged} of the"
     yield from _wrapped(

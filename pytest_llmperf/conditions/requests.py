@@ -92,7 +92,7 @@ def _occupancy(launch: Launch) -> float | Missing:
 def _running(repeat: RepeatTrace) -> float:
     """Mean number of requests that ran, from the first one's start to the last one's end.
 
-    Not :func:`~pytest_llmperf.metrics.utilization.mean_running`, which takes a single batch by its size: here an engine
+    Not :func:`~pytest_llmperf.metrics.steps.mean_running`, which takes a single batch by its size: here an engine
     that serves the batch in two halves has to show.
     """
     spans = [(r.engine.scheduled_ns if r.engine else r.first_ns, r.last_ns) for r in repeat.completed]

@@ -16,7 +16,12 @@ from pytest_llmperf.results import Engine, MetricValue, Results, TestRecord
 __all__ = ["BOUND_TO_BOARD", "ComparedMetric", "ComparedRuns", "ComparedTest", "compare_runs"]
 
 #: Metrics of joules and watts: two boards of one product differ in them by 8 to 12 % at the same work.
-BOUND_TO_BOARD = frozenset({"power", "energy", "tpj", "jpt", "net_tpj", "net_jpt", "prefill_jpt", "decode_jpt"})
+BOUND_TO_BOARD = frozenset(
+    [
+        *("power", "energy", "tpj", "jpt", "net_tpj", "net_jpt", "prefill_jpt", "decode_jpt"),
+        *("bare_power", "context_power", "loaded_power", "locked_power"),
+    ]
+)
 #: A change that would be printed as none is none, however little noise there is.
 _LEAST = 0.0005
 _ENGINE = ("kind", "version", "model", "device", "dtype", "quantization", "kv_cache_dtype", "tensor_parallel_size")

@@ -125,6 +125,8 @@ def _points_to_better(test: TestRecord, metrics: Collection[str]) -> bool:
 
 
 def _unknown(test: TestRecord) -> list[tuple[str, str]]:
+    if test.workload is None:
+        return []  # nothing was sent, and no condition of a load was there to be known
     served = test.engine is not None and test.engine.kind in ("openai", "serve")
     found = []
     for name in (*ESSENTIAL, *(OF_SERVERS if served else ())):
@@ -159,7 +161,7 @@ def _sentences(test: TestRecord, found: Explanation, worse: bool) -> list[str]:
         sentences.append(f"Also with it: {'; '.join(_change(m) for m in also)}.")
     if otherwise:
         sentences.append(f"Different as well: {'; '.join(_change(m) for m in otherwise)}.")
-    if lead and not moved and not found.under_test:
+    if lead and not moved and not found.under_test and test.workload is not None:
         sentences.append("Of what was recorded, nothing else moved with it.")
     if under:
         sentences.append(f"{_capital(under)}.")
@@ -244,7 +246,8 @@ def _metric_sentences(test: TestRecord, found: Explanation, worse: bool) -> list
     name, verdict = next(iter(by_name.items()))
     unit = test.metrics[name].unit if name in test.metrics else ""
     values = f"from {format_value(verdict.baseline, unit)} to {format_value(verdict.current, unit)}"
-    where = "" if test.search is not None or name in ("power", "memory_used") else ", in no part that is known"
+    partless = test.search is not None or test.workload is None
+    where = "" if partless or name in ("power", "memory_used") else ", in no part that is known"
     return [f"{name} went {values}{where}"]
 
 

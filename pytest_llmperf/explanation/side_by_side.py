@@ -20,7 +20,7 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
     for difference in compared.environment:
         yield from wrapped(difference, 3)
     if any(test.engine and test.engine.simulated for run in (a, b) for test in run.tests):
-        yield "SIMULATED: not all figures here were measured"
+        yield from wrapped("SIMULATED: figures of one run or both are computed, and are of no real board")
     for test in compared.tests:
         yield ""
         yield from _test(test)
@@ -61,6 +61,8 @@ def _test(test: ComparedTest) -> Iterator[str]:
 def _line(metric: ComparedMetric) -> str:
     name = metric.name + ("*" if metric.other_board else "")
     values = [format_value(value, metric.unit, bare=len(metric.unit) > 3) for value in (metric.before, metric.now)]
+    if metric.unit == "FLOP/s":  # with its prefix it is wider than the column
+        name, values = f"{name} (FLOP/s)", [value.removesuffix(metric.unit) for value in values]
     interval = "" if metric.interval is None else f"{_bound(metric.interval[0])} to {_bound(metric.interval[1])}"
     figures = f"{values[0]:>11}{values[1]:>11}{format_change(metric.change):>10}"
     return f"  {name:<21}{figures}  {interval:<16} {metric.outside_noise or ''}"[:WIDTH].rstrip()

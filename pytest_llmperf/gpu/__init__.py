@@ -43,11 +43,11 @@ class Unreadable:
     Attributes:
         reason: Which reading, and why not, in the driver's words.
         cause: ``"absent"`` where this board or driver just does not have it, ``"lost"`` where the board does not answer
-            any more, ``"other"`` for what is surprising.
+            any more, ``"busy"`` where somebody used it who should not have, ``"other"`` for what is surprising.
     """
 
     reason: str
-    cause: Literal["absent", "lost", "other"] = field(default="other", compare=False)
+    cause: Literal["absent", "lost", "busy", "other"] = field(default="other", compare=False)
 
     def __bool__(self) -> bool:
         # `if reading:` would treat a reading of 0 W and a refused one alike.

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from pytest_llmperf.measurement.base import BaseMeasurement, identity_of
+from pytest_llmperf.measurement.gauges import GaugeMeasurement, HardwareMeasurement, IdleMeasurement
 from pytest_llmperf.measurement.phases import PhaseMeasurement
-from pytest_llmperf.measurement.plain import LaunchOf, Measurement, identity_of
+from pytest_llmperf.measurement.plain import LaunchOf, Measurement
 from pytest_llmperf.measurement.rate import RateMeasurement
 
-__all__ = ["LaunchOf", "Measurement", "PhaseMeasurement", "RateMeasurement", "identity_of"]
+__all__ = [
+    "BaseMeasurement",
+    "GaugeMeasurement",
+    "HardwareMeasurement",
+    "IdleMeasurement",
+    "LaunchOf",
+    "Measurement",
+    "PhaseMeasurement",
+    "RateMeasurement",
+    "identity_of",
+]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pytest_llmperf.metrics import energy, latency, throughput, utilization
+from pytest_llmperf.metrics import energy, gauges, latency, throughput, utilization
 from pytest_llmperf.metrics.energy import joules_of_repeat
 from pytest_llmperf.metrics.latency import (
     request_chunk_gaps,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pytest_llmperf.metrics.types import Floats
 
 __all__ = [
+    "HARDWARE",
+    "IDLE",
     "REGISTRY",
     "UNREAD",
     "Context",
@@ -62,12 +64,20 @@ __all__ = [
     "request_ttft",
     "roof_of",
     "summarize",
+    "summarize_launches",
     "window",
 ]
 
 REGISTRY: Mapping[str, Metric] = {
-    metric.name: metric for metric in (*latency.METRICS, *throughput.METRICS, *energy.METRICS, *utilization.METRICS)
-}
+    metric.name: metric
+    for metric in (
+        *latency.METRICS, *throughput.METRICS, *energy.METRICS, *utilization.METRICS, *gauges.METRICS,
+    )
+}  # fmt: skip
+
+#: By name, what idle boards draw, and what devices reach: measured without a workload.
+IDLE: Mapping[str, Metric] = {metric.name: metric for metric in gauges.IDLE}
+HARDWARE: Mapping[str, Metric] = {metric.name: metric for metric in gauges.HARDWARE}
 
 #: Why a repeat of failed requests has no metrics.
 NOTHING_COMPLETED = "no request completed"
@@ -78,7 +88,8 @@ def measure(metric: Metric, repeat: RepeatTrace, context: Context) -> Outcome:
     if not repeat.completed:
         return Missing(NOTHING_COMPLETED)
     if metric.of_repeat is None:
-        return Missing("it is measured over all repeats of a launch")
+        whole = "over all repeats of a launch" if metric.of_launch else "without a workload"
+        return Missing(f"it is measured {whole}")
     return metric.of_repeat(repeat, context)
 
 
@@ -122,6 +133,18 @@ def summarize(
         return Summary(None, (), None, "nothing was measured")
     value = statistics.median(statistics.median(launch) for launch in values)
     return Summary(value, tuple(values), _percentiles(samples), None)
+
+
+def summarize_launches(launches: Sequence[float | Missing]) -> Summary:
+    """What was measured once a launch; one launch without a value leaves the whole without one."""
+    values: list[float] = []
+    for value in launches:
+        if isinstance(value, Missing):
+            return Summary(None, (), None, value.reason)
+        values.append(value)
+    if not values:
+        return Summary(None, (), None, "nothing was measured")
+    return Summary(statistics.median(values), tuple((value,) for value in values), _percentiles([values]), None)
 
 
 def _percentiles(samples: Sequence[Sequence[float] | Floats]) -> dict[str, float]:

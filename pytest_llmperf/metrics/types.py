@@ -110,7 +110,8 @@ class Metric:
         formula: In words and symbols, for the report.
         source: What the inputs are read from.
         of_repeat: The computation from one repeat with at least one completed request;
-        of_launch: or from what the boards said over all repeats of a launch. One of the two is given.
+        of_launch: or from what the boards said over all repeats of a launch. One of the two is given; neither of what
+            is measured without a workload.
         bound_to_board: Whether it compares on the very same board only: sensors differ by several percent from board
             to board, and so do boards of one product.
     """

@@ -16,36 +16,12 @@ from pytest_llmperf.errors import HardwareError
 from pytest_llmperf.gpu import Reading, Unreadable
 from pytest_llmperf.gpu.energy.window import WindowReadings
 from pytest_llmperf.metrics.latency import ONE_TOKEN, request_tpot
+from pytest_llmperf.metrics.steps import KEPT, OVERLAP, decode_step, is_single_batch, mean_running
 from pytest_llmperf.metrics.throughput import per_second, tokens_within
 from pytest_llmperf.metrics.types import Context, LaunchReadings, Metric, Missing, OfLaunch, Outcome, sampled
 from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
-__all__ = ["METRICS", "mean_running"]
-
-_KEPT = "requests share a prefix that the engine keeps, and how much of each prompt it computes is not told"
-
-
-def mean_running(repeat: RepeatTrace) -> float:
-    """Sequences that decoded at once, as a mean over the time in which any did; 0 when none did.
-
-    For a single batch that decoded together that is its size; otherwise, and for one of which a part had to wait until
-    others had ended, it is counted from the spans between first and last tokens.
-    """
-    done = [r for r in repeat.completed if r.last_ns > r.first_ns]
-    if not done:
-        return 0.0
-    if _single_batch(repeat) and max(r.first_ns for r in done) < min(r.last_ns for r in done):
-        return float(len(done))
-    spans = sorted((r.first_ns, r.last_ns) for r in done)
-    busy, end = 0, spans[0][0]
-    for first, last in spans:
-        busy += max(0, last - max(first, end))
-        end = max(end, last)
-    return sum(last - first for first, last in spans) / busy
-
-
-def _single_batch(repeat: RepeatTrace) -> bool:
-    return repeat.loop == "batch" and len({r.due_ns for r in repeat.requests}) == 1
+__all__ = ["METRICS"]
 
 
 def _known(context: Context) -> tuple[Architecture, Hardware] | Missing:
@@ -58,28 +34,13 @@ def _known(context: Context) -> tuple[Architecture, Hardware] | Missing:
 
 
 def _mbu(repeat: RepeatTrace, context: Context) -> Outcome:
-    known = _known(context)
-    tpot = sampled((request_tpot(r) for r in repeat.completed), ONE_TOKEN)
-    # One output token is the better reason: it holds on every machine.
-    if isinstance(tpot, Missing):
-        return tpot
+    step = decode_step(repeat, context)
+    if isinstance(step, Missing):
+        return step
+    known, gpus = _known(context), context.roof.gpus
     if isinstance(known, Missing):
         return known
-    (model, hardware), roof = known, context.roof
-
-    @cache
-    def mean_cache(prompt: int, output: int) -> float:
-        return model.mean_kv_bytes(prompt, prompt + output, roof.kv_dtype, tensor_parallel=roof.gpus)
-
-    batch = mean_running(repeat)
-    caches = [mean_cache(r.input_tokens, r.output_tokens) for r in repeat.completed]
-    return roofline.mbu(
-        model.mbu_weight_bytes(batch),
-        batch * sum(caches) / len(caches),
-        tpot.value,
-        hardware.peak_bandwidth,
-        gpus=roof.gpus,
-    )
+    return roofline.mbu(step.weight_bytes, step.kv_bytes, step.seconds, known[1].peak_bandwidth, gpus=gpus)
 
 
 def _mfu(repeat: RepeatTrace, context: Context) -> Outcome:
@@ -87,7 +48,7 @@ def _mfu(repeat: RepeatTrace, context: Context) -> Outcome:
     if isinstance(known, Missing):
         return known
     if context.keeps_prefixes:
-        return Missing(_KEPT)
+        return Missing(KEPT)
     model, hardware = known
     try:
         peak = roofline.peak_matmul_flops(model, hardware, sm_clock_hz=context.sm_clock_hz)
@@ -119,10 +80,10 @@ def _roofline_efficiency(repeat: RepeatTrace, context: Context) -> Outcome:
     prompt = round(sum(r.input_tokens for r in done) / len(done))
     output = round(sum(r.output_tokens for r in done) / len(done))
     tpot = sampled((request_tpot(r) for r in done), ONE_TOKEN)
-    if isinstance(tpot, Missing) and not _single_batch(repeat):
-        return Missing("prefills of a load that is no single batch overlap in unknown ways")
+    if isinstance(tpot, Missing) and not is_single_batch(repeat):
+        return Missing(OVERLAP)
     if isinstance(tpot, Missing) and context.keeps_prefixes:
-        return Missing(_KEPT)
+        return Missing(KEPT)
     try:
         if isinstance(tpot, Missing):
             allowed = roofline.prefill_time(
@@ -171,6 +132,10 @@ METRICS = (
     Metric(
         "tensor_utilization", "1", "higher", "share of the time in which the tensor cores worked, mean over the launch",
         "the boards' performance counters (NVML's GPM)", of_launch=_read(lambda w: w.tensor_utilization),
+    ),
+    Metric(
+        "sm_activity", "1", "higher", "share of the SMs that had work, mean over the launch",
+        "the boards' performance counters (NVML's GPM)", of_launch=_read(lambda w: w.sm_activity),
     ),
     Metric(
         "gpu_utilization", "1", "higher", "share of the time in which some kernel ran, mean over the launch",

@@ -14,7 +14,7 @@ from pytest_llmperf.errors import BaselineError
 from pytest_llmperf.fingerprint import Outputs
 from pytest_llmperf.fingerprint.record import OutputsRecord
 from pytest_llmperf.gpu.nvml import Board
-from pytest_llmperf.measurement import Measurement, identity_of
+from pytest_llmperf.measurement import BaseMeasurement, identity_of
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import SessionOptions, budgets
 from pytest_llmperf.plugin.recorder import printable
@@ -54,7 +54,7 @@ class Shelf:
         #: Schema versions of the files that were read.
         self._versions: dict[Path, int] = {}
 
-    def identity(self, measurement: Measurement) -> baselines.Identity:
+    def identity(self, measurement: BaseMeasurement) -> baselines.Identity:
         """What a baseline of this measurement holds for."""
         info = measurement.info
         limit = None
@@ -68,7 +68,7 @@ class Shelf:
             power_limit_w=limit,
         )
 
-    def doubts(self, path: Path, baseline: baselines.Baseline | None, measurement: Measurement) -> list[str]:
+    def doubts(self, path: Path, baseline: baselines.Baseline | None, measurement: BaseMeasurement) -> list[str]:
         """That a baseline is old, that of another test, or that nothing shows whether it was edited, as sentences."""
         if baseline is None:
             return []
@@ -78,7 +78,7 @@ class Shelf:
         another = baselines.of_another_test(path, baseline, printable(measurement.test))
         return [*aged, *(text for text in (undigested, another) if text)]
 
-    def pass_by(self, measurement: Measurement) -> None:
+    def pass_by(self, measurement: BaseMeasurement) -> None:
         """Take note of where the baseline of a measurement would lie that is compared with none."""
         self.passed_by = True
         self.groups.add(baselines.group_folder(self.options.baselines, self.identity(measurement)))
@@ -106,7 +106,7 @@ class Shelf:
                     others.append((other, found, baselines.differing(found.identity, identity)))
         return min(others, key=lambda entry: len(entry[2]), default=(path, None, []))
 
-    def stage(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> list[str]:
+    def stage(self, state: TestState, measurement: BaseMeasurement, summaries: Mapping[str, Summary]) -> list[str]:
         """Keep a baseline ready to be stored when the test has passed.
 
         Returns:
@@ -129,7 +129,7 @@ class Shelf:
             test=printable(measurement.test),
             saved_at=now,
             identity=identity,
-            workload=printable(measurement.workload.to_json()),
+            workload=printable(measurement.work),
             provenance=printable(self._provenance(measurement)),
             metrics=records,
             boards=boards,
@@ -142,7 +142,7 @@ class Shelf:
         doubts = [*self._left_behind(path, identity), *self._crept(state, path, baseline)]
         return [*([few] if few else []), *_replaced(path, baseline, state.tolerances), *doubts]
 
-    def beside(self, measurement: Measurement) -> Beside:
+    def beside(self, measurement: BaseMeasurement) -> Beside:
         """What is told of the baseline beside the verdicts: where it comes from, and what was so when it was measured.
 
         Raises:
@@ -155,7 +155,7 @@ class Shelf:
             return Beside(now)
         return Beside(now, {**baseline.provenance, "saved_at": baseline.saved_at}, baseline.conditions)
 
-    def _provenance(self, measurement: Measurement) -> dict[str, Any]:
+    def _provenance(self, measurement: BaseMeasurement) -> dict[str, Any]:
         """What was under test, and where: recorded with a baseline, and no part of its identity."""
         info = measurement.info
         return {

@@ -13,8 +13,9 @@ from pytest_llmperf.engines.openai.address import Address
 from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.engines.spec import EngineChoice
 from pytest_llmperf.errors import GpuError, LlmperfError
-from pytest_llmperf.gpu import Reading, Unreadable
+from pytest_llmperf.gpu import Device, Reading, Unreadable
 from pytest_llmperf.gpu.energy.idle import SETTLE_S, IdleLadder, IdlePower, Waits, idle_power, idle_window_s
+from pytest_llmperf.gpu.guards.tenants import strangers
 from pytest_llmperf.gpu.sampling.watch import Watch
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Calibration:
             return
         if held is not None and not _settled(rungs, None) and self._choice.platform != "url":
             rungs.tries[None] += 1
-            rungs.ladder.loaded = self._freed(running)
+            rungs.ladder.loaded = self._freely(lambda: self._measured(running.run, running.engine.clock))
         rungs.tries[held] += 1
         power = self._measured(running.run, running.engine.clock)
         if held is None:
@@ -105,21 +106,79 @@ class Calibration:
             rungs.ladder.held[held] = power
         self._record()
 
+    def alone(self) -> tuple[Reading[IdlePower], Reading[IdlePower]]:
+        """The boards without an engine, read now with their clock free: bare, and with a CUDA context."""
+        self.prepare()
+        if self._choice.platform == "url":
+            there = Unreadable("the server was there before the session, with its model loaded")
+            return there, there
+        bare, context = self._freely(lambda: self._empty(None)), self._freely(self._with_context)
+        if isinstance(self._first.ladder.context, Unreadable):
+            self._first.ladder.context = context
+            self._record()
+        return bare, context
+
+    def standing(self, running: RunningEngine) -> tuple[Reading[IdlePower], Reading[IdlePower]]:
+        """The boards with an idle engine, read now: the clock free, and as it is held."""
+        held, ladder = self._held(), self._of(running).ladder
+
+        def measured() -> Reading[IdlePower]:
+            return self._measured(running.run, running.engine.clock)
+
+        loaded = self._freely(measured)
+        locked = Unreadable("no clock is held (--gpu-clock holds one)") if held is None else measured()
+        if isinstance(ladder.loaded, Unreadable):
+            ladder.loaded = loaded
+        if held is not None and isinstance(ladder.floor(held), Unreadable):
+            ladder.held[held] = locked
+        self._record()
+        return loaded, locked
+
+    def why_unreadable(self) -> str | None:
+        """Why no board's power can be read in this session; ``None`` where it can."""
+        choice = self._choice
+        if not self._readable():
+            elsewhere = choice.platform == "url" and not Address.parse(choice.url or "").is_loopback
+            on = f"the engine is {choice.name}" + (" on the processor" if choice.platform == "cpu" else "")
+            return "the server's boards are not this machine's" if elsewhere else f"{on}, and no board can be read"
+        return next((why for device in self._boards.devices() if (why := _tells_nothing(device)) is not None), None)
+
+    def _with_context(self) -> Reading[IdlePower]:
+        if (boards := self._boards.simulated) is not None:
+            with boards.contexts():
+                return self._alone()
+        from pytest_llmperf.gpu.context import cuda_contexts
+
+        self._show("holding a CUDA context")
+        with cuda_contexts() as own:
+            return own if isinstance(own, Unreadable) else self._empty(own)
+
+    def _empty(self, own: int | None) -> Reading[IdlePower]:
+        """Boards with nobody on them but a process of ours, if there is one."""
+        before = strangers(self._boards.devices(), own)
+        power = self._alone()
+        found = before or strangers(self._boards.devices(), own)
+        return power if found is None else Unreadable(found, "busy")
+
     def _of(self, running: RunningEngine) -> _Rungs:
         key, first = running.spec.key, self._first
         if key not in self._engines:
-            known = IdleLadder(first.ladder.bare, bare_at_mhz=first.ladder.bare_at_mhz)
+            bare = first.ladder
+            known = IdleLadder(bare.bare, bare_at_mhz=bare.bare_at_mhz, context=bare.context)
             self._engines[key] = _Rungs(known) if self._engines else first
         return self._engines[key]
 
-    def _freed(self, running: RunningEngine) -> Reading[IdlePower]:
+    def _freely(self, measured: Callable[[], Reading[IdlePower]]) -> Reading[IdlePower]:
+        """What is measured with the clock free, where it can be."""
+        if self._held() is None:
+            return measured()
         if not self._boards.can_free:
             holder = "the run's controller" if self._boards.sets_clocks else "an administrator"
             return Unreadable(f"{holder} holds the clock")
         power: Reading[IdlePower] | None = None
         try:
             with self._boards.free():
-                power = self._measured(running.run, running.engine.clock)
+                power = measured()
         except GpuError as error:
             if power is not None:
                 raise  # the boards are not held any more
@@ -161,6 +220,13 @@ class Calibration:
         sensors = {uuid: sensor.to_json() for uuid, sensor in self._boards.survey().items()}
         others = {key: rungs.ladder.to_json() for key, rungs in self._engines.items() if rungs is not self._first}
         self._note({"boards": sensors, "idle": self._first.ladder.to_json() | ({"others": others} if others else {})})
+
+
+def _tells_nothing(device: Device) -> str | None:
+    """Why a board's power cannot be known; ``None`` where it can."""
+    told = (device.energy_j(), device.power_w())
+    refused = [one.reason for one in told if isinstance(one, Unreadable)]
+    return f"GPU {device.board.index} tells neither: {'; '.join(refused)}" if len(refused) == len(told) else None
 
 
 def _settled(rungs: _Rungs, held: str | None) -> bool:

@@ -13,7 +13,14 @@ import pytest
 from pytest_llmperf.errors import WorkloadError
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
-from pytest_llmperf.measurement import Measurement, PhaseMeasurement, RateMeasurement
+from pytest_llmperf.measurement import (
+    BaseMeasurement,
+    HardwareMeasurement,
+    IdleMeasurement,
+    Measurement,
+    PhaseMeasurement,
+    RateMeasurement,
+)
 from pytest_llmperf.metrics import Summary
 from pytest_llmperf.plugin.replay import replay
 from pytest_llmperf.plugin.session import Enough, LlmperfSession, TestState
@@ -39,7 +46,7 @@ class MeasuredRun:
     metrics: SimpleNamespace
     verdict: str
     record: Mapping[str, Any]
-    measurement: Measurement
+    measurement: BaseMeasurement
 
 
 class Llmperf:
@@ -67,7 +74,7 @@ class Llmperf:
             WorkloadError: the model cannot serve the workload, or the name was used twice.
             EngineError: the engine did not start, or died.
         """
-        return self._judged(*self._measure(workload, name))
+        return self._judged(*self._measure(name, _of(workload, Measurement)))
 
     def check_phases(self, workload: Workload, *, name: str | None = None) -> MeasuredRun:
         """Measure a workload and what a prompt token and an output token of it cost, and gate both.
@@ -85,7 +92,7 @@ class Llmperf:
             WorkloadError: the workload's lengths cannot be taken apart, or the model cannot serve it.
             EngineError: the engine did not start, or died.
         """
-        return self._judged(*self._measure(workload, name, PhaseMeasurement))
+        return self._judged(*self._measure(name, _of(workload, PhaseMeasurement)))
 
     def check_max_rate(
         self,
@@ -122,13 +129,56 @@ class Llmperf:
         def search(test: str, workload: Workload) -> Measurement:
             return RateMeasurement(test, plan.workload(workload, plan.low), plan=plan)
 
-        return self._judged(*self._measure(workload, name, search))
+        return self._judged(*self._measure(name, _of(workload, search)))
 
-    def _judged(self, measurement: Measurement, summaries: dict[str, Summary]) -> MeasuredRun:
+    def check_idle(self, *, name: str | None = None) -> MeasuredRun:
+        """Measure what the boards of the test's engine draw while nothing is asked of them, and gate it.
+
+        Every launch reads them rung by rung: ``bare_power`` (no engine, no CUDA context), ``context_power`` (a process
+        holds a context and nothing else), ``loaded_power`` (the engine is up, its model loaded), each with the clock
+        free, and ``locked_power`` (the same at the clock that is held). What cannot be had is ``None`` with a reason;
+        somebody else on a board makes the measurement invalid. Gated as energy is, on the same board only.
+
+        Args:
+            name: Tells a second measurement in the same test from the first.
+
+        Raises:
+            pytest.skip.Exception: no board can be read from here.
+            pytest.fail.Exception: the verdict is not one with which a test passes.
+            WorkloadError: the name was used twice.
+            EngineError: the engine did not start.
+        """
+        if (why := self._session.gauges.why_no_idle()) is not None:
+            pytest.skip(f"There is no idle power to measure: {why}.")
+        return self._judged(*self._measure(name, IdleMeasurement))
+
+    def check_hardware(self, *, name: str | None = None) -> MeasuredRun:
+        """Measure what the devices in use reach at best, without any engine, and gate it.
+
+        Every launch measures in a process of its own: ``copy_bandwidth``, ``host_to_device``, ``device_to_host``,
+        ``peer_to_peer`` (of the slowest pair) and ``matmul_flops`` (of float16 and bfloat16 the faster), of several
+        devices that of the slowest. A baseline of it holds for the hardware, whatever the model and the engine. Of a
+        processor there is the copy alone, which gates nothing unless a tolerance names it: it depends on who else runs.
+
+        Args:
+            name: Tells a second measurement in the same test from the first.
+
+        Raises:
+            pytest.skip.Exception: the devices are a server's.
+            pytest.fail.Exception: the verdict is not one with which a test passes.
+            WorkloadError: the name was used twice.
+            HardwareError: they could not be measured.
+        """
+        if (why := self._session.gauges.why_no_hardware()) is not None:
+            pytest.skip(f"There is no hardware to measure: {why}.")
+        processor = self._session.gauges.on_processor
+        return self._judged(*self._measure(name, lambda test: HardwareMeasurement(test, processor)))
+
+    def _judged(self, measurement: BaseMeasurement, summaries: dict[str, Summary]) -> MeasuredRun:
         if self._session.options.save:
             record = record_of(measurement, summaries, None)
             record["tolerances"] = self._session.judge.gated(self._state, measurement)
-            failed = record["requests"]["failed"]
+            failed = 0 if record["requests"] is None else record["requests"]["failed"]
             if not measurement.invalid and not failed:
                 record["warnings"] += self._session.shelf.stage(self._state, measurement, summaries)
                 record["warnings"] += self._session.judge.too_noisy(self._state, measurement, summaries)
@@ -144,13 +194,18 @@ class Llmperf:
         if answers is not None:
             comparisons, differing = [*comparisons, *answers.comparisons], [*differing, *answers.warnings]
         beside = self._session.shelf.beside(measurement)
-        record = record_of(measurement, summaries, comparisons, incomparable=differing, beside=beside)
+        gates = bool(self._session.judge.gated(self._state, measurement))
+        if not gates:
+            self._session.shelf.pass_by(measurement)
+        record = record_of(
+            measurement, summaries, comparisons if gates else None, incomparable=differing, beside=beside
+        )
         record["tolerances"] = self._session.judge.gated(self._state, measurement)
         record["advisory"] = self._session.judge.advisory(self._state, measurement, summaries)
         if answers is not None:
             record["outputs"] = outputs_record(measurement, answers.agreement, answers.reason)
         run = self._finish(measurement, summaries, record)
-        if measurement.invalid or not self._passes(comparisons):
+        if measurement.invalid or (gates and not self._passes(comparisons)):
             self._fail(record)
         return run
 
@@ -164,10 +219,10 @@ class Llmperf:
         """
         launches = self._session.options.measure_launches
 
-        def enough(measurement: Measurement, _: Mapping[str, Summary]) -> bool:
+        def enough(measurement: BaseMeasurement, _: Mapping[str, Summary]) -> bool:
             return len(measurement.launches) >= launches
 
-        measurement, summaries = self._measured(workload, name, enough)
+        measurement, summaries = self._measured(name, enough, _of(workload, Measurement))
         self._session.shelf.pass_by(measurement)
         record = record_of(measurement, summaries, None)
         run = self._finish(measurement, summaries, record)
@@ -184,27 +239,21 @@ class Llmperf:
         pytest.fail(paragraph, pytrace=False)
 
     def _measure(
-        self, workload: Workload, name: str | None, kind: Callable[[str, Workload], Measurement] = Measurement
-    ) -> tuple[Measurement, dict[str, Summary]]:
+        self, name: str | None, made: Callable[[str], BaseMeasurement]
+    ) -> tuple[BaseMeasurement, dict[str, Summary]]:
         """Measure what is to be saved or gated."""
         session = self._session
 
-        def enough(measurement: Measurement, summaries: Mapping[str, Summary]) -> bool:
+        def enough(measurement: BaseMeasurement, summaries: Mapping[str, Summary]) -> bool:
             if len(measurement.launches) >= session.options.launches:
                 return True
             return not session.options.save and session.judge.decided(self._state, measurement, summaries)
 
-        return self._measured(workload, name, enough, kind)
+        return self._measured(name, enough, made)
 
     def _measured(
-        self,
-        workload: Workload,
-        name: str | None,
-        enough: Enough,
-        kind: Callable[[str, Workload], Measurement] = Measurement,
-    ) -> tuple[Measurement, dict[str, Summary]]:
-        if not isinstance(workload, Workload):
-            raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
+        self, name: str | None, enough: Enough, made: Callable[[str], BaseMeasurement]
+    ) -> tuple[BaseMeasurement, dict[str, Summary]]:
         test = self._item.nodeid if name is None else f"{self._item.nodeid}#{name}"
         if _loop_is_running():
             raise WorkloadError(
@@ -216,10 +265,10 @@ class Llmperf:
                 "This test measures twice under one name.", remedy='Give the second one a name: name="...".'
             )
         self._named.add(test)
-        return self._session.measure(self._item, self._state, kind(test, workload), enough=enough)
+        return self._session.measure(self._item, self._state, made(test), enough=enough)
 
     def _finish(
-        self, measurement: Measurement, summaries: Mapping[str, Summary], record: dict[str, Any]
+        self, measurement: BaseMeasurement, summaries: Mapping[str, Summary], record: dict[str, Any]
     ) -> MeasuredRun:
         self._session.keep(self._state, record)
         values = {name: metric["value"] for name, metric in record["metrics"].items()}
@@ -245,6 +294,17 @@ class Llmperf:
         if worst(verdicts) == "inconclusive":
             return self._session.options.inconclusive == "warn"
         return worst(verdicts) in PASSING
+
+
+def _of(workload: Workload, kind: Callable[[str, Workload], BaseMeasurement]) -> Callable[[str], BaseMeasurement]:
+    """What makes an empty measurement of a workload, given its id.
+
+    Raises:
+        WorkloadError: it is no workload.
+    """
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"check and measure take a Workload, not {workload!r}.")
+    return lambda test: kind(test, workload)
 
 
 def _loop_is_running() -> bool:

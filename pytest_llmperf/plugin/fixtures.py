@@ -74,7 +74,10 @@ def llm_engine(request: pytest.FixtureRequest) -> RunningEngine:
 
 @pytest.fixture
 def llmperf(request: pytest.FixtureRequest, benchmark: Any) -> Iterator[Llmperf]:
-    """Measures a workload and gates it: ``run = llmperf.check(Workload(...))``."""
+    """Measures a workload and gates it: ``run = llmperf.check(Workload(...))``.
+
+    Without a workload: ``llmperf.check_idle()`` what idle boards draw, ``llmperf.check_hardware()`` what devices reach.
+    """
     from pytest_llmperf.plugin.checking import Llmperf
 
     if STATE not in request.node.stash:

@@ -12,8 +12,8 @@ from pytest_llmperf import baselines
 from pytest_llmperf.baselines import Baseline, Identity
 from pytest_llmperf.engines import EngineInfo
 from pytest_llmperf.gate import Comparison, Noise, NoisePool, Rules, Series, below_noise, compare, logs
-from pytest_llmperf.measurement import Measurement
-from pytest_llmperf.metrics import REGISTRY, Summary
+from pytest_llmperf.measurement import BaseMeasurement
+from pytest_llmperf.metrics import HARDWARE, IDLE, REGISTRY, Summary
 from pytest_llmperf.options import GATE_LAUNCHES, SessionOptions, budgets
 from pytest_llmperf.plugin.outputs import Judged, judge
 from pytest_llmperf.plugin.recorder import printable
@@ -67,7 +67,7 @@ class Judge:
         self._recorder.note_gate(**asdict(rules), launches=rules.launches)
         return rules
 
-    def decided(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> bool:
+    def decided(self, state: TestState, measurement: BaseMeasurement, summaries: Mapping[str, Summary]) -> bool:
         """Whether no further launch would change the test's verdict.
 
         Raises:
@@ -78,7 +78,7 @@ class Judge:
         verdicts, _ = self.gate(state, measurement, summaries)
         return all(one.decided for one in verdicts) or any(one.verdict in _HOPELESS for one in verdicts)
 
-    def gated(self, state: TestState, measurement: Measurement) -> dict[str, float]:
+    def gated(self, state: TestState, measurement: BaseMeasurement) -> dict[str, float]:
         """The metrics that a measurement is judged by, with the tolerance of each."""
         gated = measurement.gated(state.tolerances, state.tolerance_for_all)
         if measurement.peaks is not None and "mbu" not in state.asked_for:
@@ -87,7 +87,7 @@ class Judge:
         return gated
 
     def gate(
-        self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
+        self, state: TestState, measurement: BaseMeasurement, summaries: Mapping[str, Summary]
     ) -> tuple[list[Comparison], list[str]]:
         """The verdicts on a test's gated metrics, and in what the baseline differs, as sentences.
 
@@ -107,7 +107,7 @@ class Judge:
         absent = f"none is stored in {where}" if baseline is None else f"{where} does not hold this metric"
         incomparable = f"{where} was measured on something else: {'; '.join(differing)}" if differing else None
         other_slo = None
-        if baseline is not None and (before := baseline.workload.get("slo")) != dict(measurement.workload.slo):
+        if baseline is not None and (before := baseline.workload.get("slo")) != measurement.slo:
             other_slo = f"{where} counts goodput against other limits: {before} in the baseline"
 
         def verdict(name: str, tolerance: float) -> Comparison:
@@ -153,7 +153,7 @@ class Judge:
         doubts = [*_taken_otherwise(baseline, measurement.info), *self._shelf.doubts(path, baseline, measurement)]
         return _stopped(verdicts), [*differing, *doubts]
 
-    def too_noisy(self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]) -> list[str]:
+    def too_noisy(self, state: TestState, measurement: BaseMeasurement, summaries: Mapping[str, Summary]) -> list[str]:
         """Of what is about to be stored, the metrics whose launches differ too much to be gated, as sentences."""
         gated = self.gated(state, measurement)
         rules = Rules.of_run(len(gated), GATE_LAUNCHES)
@@ -168,7 +168,7 @@ class Judge:
                 found.append(f"{name}: {told}")
         return found
 
-    def answers(self, state: TestState, measurement: Measurement) -> Judged | None:
+    def answers(self, state: TestState, measurement: BaseMeasurement) -> Judged | None:
         """The verdicts on what the engine answered; ``None`` when its answers were not to be compared.
 
         Raises:
@@ -187,7 +187,7 @@ class Judge:
         return judge(state.outputs, stored, measurement.outputs, absent=absent)
 
     def advisory(
-        self, state: TestState, measurement: Measurement, summaries: Mapping[str, Summary]
+        self, state: TestState, measurement: BaseMeasurement, summaries: Mapping[str, Summary]
     ) -> list[dict[str, float | str]]:
         """How the metrics that gate nothing changed since the baseline, for the record.
 
@@ -273,15 +273,17 @@ def _gated(baseline: Baseline, known: Collection[str], tolerances: Mapping[str, 
     """The metrics that a measurement like that of a baseline is judged by, as its kind can be told from the file."""
     if "max_rate" in known:
         return {"max_rate"}
+    if gauges := {*IDLE, *HARDWARE}.intersection(known):
+        return gauges
     if 1 in (baseline.workload.get("input_len"), baseline.workload.get("output_len")):
         return set(tolerances)  # has one phase only, and is no measurement of both
     return {*tolerances, "prefill_jpt", "decode_jpt"}
 
 
-def _anchored(baseline: Baseline, measurement: Measurement) -> dict[str, Summary]:
+def _anchored(baseline: Baseline, measurement: BaseMeasurement) -> dict[str, Summary]:
     """What the anchor holds that a measurement can be compared with."""
     found = baseline.anchor_summaries(measurement.boards)
-    if baseline.anchor is not None and baseline.anchor.workload.get("slo") != dict(measurement.workload.slo):
+    if baseline.anchor is not None and baseline.anchor.workload.get("slo") != measurement.slo:
         found.pop("goodput", None)  # counted against other limits
     return found
 

@@ -13,7 +13,8 @@ from pytest_llmperf.engines.pool import RunningEngine
 from pytest_llmperf.engines.spec import EngineChoice
 from pytest_llmperf.errors import LlmperfError, OptionError
 from pytest_llmperf.gpu import Board, Device, Reading, Unreadable
-from pytest_llmperf.gpu.guards import Guards
+from pytest_llmperf.gpu.energy.idle import Floor, IdlePower
+from pytest_llmperf.gpu.guards import Findings, Guards
 from pytest_llmperf.gpu.sampling.sampler import BoardSamples
 from pytest_llmperf.gpu.sampling.watch import BoardWatch, Watch
 from pytest_llmperf.gpu.simulated import SimulatedWatch
@@ -90,6 +91,27 @@ class Instruments:
         return judged(
             replace(launch, invalid=joined(launch.invalid, found.invalid), warnings=warnings), self._held.clock
         )
+
+    @property
+    def calibration(self) -> Calibration:
+        """What is found out about the boards before anything is measured on them."""
+        return self._calibration
+
+    def floor(
+        self, running: RunningEngine, alone: tuple[Reading[IdlePower], Reading[IdlePower]]
+    ) -> tuple[Floor, Findings]:
+        """What the boards of an engine draw when idle, and what makes that doubtful.
+
+        Args:
+            running: The engine; nothing is asked of it.
+            alone: What they drew without it in this launch: bare, and with a CUDA context.
+        """
+        boards = self._boards_of(running)
+        guards = self._guards_of(boards)
+        guards.begin()
+        loaded, locked = self._calibration.standing(running)
+        found = guards.end()
+        return Floor(tuple(board.uuid for board in boards), *alone, loaded, locked), found
 
     def close(self) -> None:
         """Give everything back; it may be closed again."""

@@ -125,7 +125,7 @@ class Recorder:
         if (self.folder / "results.json").exists() or any(self.folder.glob("journal*.jsonl")):
             traces = ("traces/*.jsonl", "traces/*.samples.jsonl.gz")
             made = ("results.json", "report.html", "summary.md", "benchmark.json", "journal*.jsonl")
-            for pattern in (*made, *traces, "logs/engine-*.log"):
+            for pattern in (*made, *traces, "logs/engine-*.log", "charts/*.png"):
                 for left in self.folder.glob(pattern):
                     left.unlink()
 
@@ -239,6 +239,7 @@ class Recorder:
         if self._in_worker or not (self._began or self._records or by_workers):
             return
         from pytest_llmperf.errors import ResultsError
+        from pytest_llmperf.findings import with_findings
         from pytest_llmperf.report.upkeep import merged
         from pytest_llmperf.report.write import assemble, read_journals, write_report
 
@@ -247,7 +248,7 @@ class Recorder:
         if self._has_workers:
             self._records.sort(key=lambda record: record["nodeid"])  # who was done first is chance
         head = {**self._head(), "gate": journals.gate, "baselines": merged(journals.accounts)}
-        self._results = assemble(head, self._records, journals.tests)
+        self._results = with_findings(assemble(head, self._records, journals.tests))
         selected = max((account["selected"] for account in journals.accounts), default=0)
         measuring = any(account["measuring"] for account in journals.accounts)
         why = None if measuring else nothing_compared(self._results, selected)
@@ -269,9 +270,11 @@ class Recorder:
         """Print the table of the run."""
         if self._results is None:
             return
+        from pytest_llmperf.plugin.replay import spare_table
         from pytest_llmperf.report.terminal import table
         from pytest_llmperf.report.upkeep import wrapped
 
+        spare_table(self._config)
         terminalreporter.section("llmperf")
         for line, markup in table(self._results, terminalreporter._tw.fullwidth):
             terminalreporter.write_line(line, **markup)

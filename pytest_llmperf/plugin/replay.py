@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-__all__ = ["ReplayClock", "replay"]
+__all__ = ["ReplayClock", "add_timer", "replay", "spare_table"]
+
+
+#: Options of pytest-benchmark that say how its table looks, as they are when nobody set them, and what belongs to it.
+_LOOKS = {"sort": "min", "group_by": "group", "name": "normal"}
+_PARTS = ("columns", "time_unit", "histogram", "verbose", "compare", "compare_fail", "cprofile")
 
 
 class ReplayClock:
@@ -33,6 +38,22 @@ def add_timer(item: pytest.Item, clock: ReplayClock) -> None:
     for mark in reversed(list(item.iter_markers("benchmark"))):
         said.update(mark.kwargs)
     item.add_marker(pytest.mark.benchmark(**{**said, "timer": clock}), append=False)
+
+
+def spare_table(config: pytest.Config) -> None:
+    """Leave out pytest-benchmark's table where it would only repeat ours; its files and comparisons stay.
+
+    Repeats of different workloads are nothing to rank by time, and the table is wider than most terminals. It is left
+    as it is where a test of the user's own is in it, and where the command line or the ini file asks for any of it.
+    """
+    session = getattr(config, "_benchmarksession", None)
+    benchmarks = list(getattr(session, "benchmarks", ()))
+    if not benchmarks or not all("llmperf" in one.extra_info for one in benchmarks):
+        return
+    looks = [config.getoption(f"benchmark_{name}", unset) != unset for name, unset in _LOOKS.items()]
+    parts = [config.getoption(f"benchmark_{name}", None) for name in _PARTS]
+    if session is not None and not any([*looks, *parts]):
+        session.quiet = True
 
 
 def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float], extra_info: Mapping[str, Any]) -> None:

@@ -25,13 +25,14 @@ from pytest_llmperf.gpu.nvml import Board, visible_boards
 from pytest_llmperf.gpu.sampling.file import dump_samples
 from pytest_llmperf.gpu.sampling.watch import Watch
 from pytest_llmperf.machine import cpu_name, environment
-from pytest_llmperf.measurement import Measurement
+from pytest_llmperf.measurement import BaseMeasurement, GaugeMeasurement, HardwareMeasurement, Measurement
 from pytest_llmperf.metrics import REGISTRY, Summary
 from pytest_llmperf.options import MarkerOptions, SessionOptions, outputs_tolerances, tolerance_for_all, tolerances
 from pytest_llmperf.plugin import outputs
 from pytest_llmperf.plugin.baselining import Shelf
 from pytest_llmperf.plugin.fixtures import uses_llmperf
 from pytest_llmperf.plugin.gating import Judge
+from pytest_llmperf.plugin.gauging import Gauges, rank, starts_engine
 from pytest_llmperf.plugin.instruments import Instruments
 from pytest_llmperf.plugin.keys import BOARDS, STATE
 from pytest_llmperf.plugin.progress import Progress
@@ -39,6 +40,7 @@ from pytest_llmperf.plugin.replay import ReplayClock, add_timer
 from pytest_llmperf.plugin.rounds import MoreLaunches
 from pytest_llmperf.recording import cut_short_record, failure_record, record_of
 from pytest_llmperf.report.exporters.junit import properties
+from pytest_llmperf.report.wording import plural
 from pytest_llmperf.runner import Launch, measure_launch
 from pytest_llmperf.trace import dump_repeat
 from pytest_llmperf.workload import Workload
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Enough", "LlmperfSession", "TestState"]
 
-Enough = Callable[[Measurement, Mapping[str, Summary]], bool]
+Enough = Callable[[BaseMeasurement, Mapping[str, Summary]], bool]
 
 
 @dataclass
@@ -81,7 +83,7 @@ class TestState:
     asked_for: frozenset[str] = frozenset()
     tolerance_for_all: float | None = None
     outputs: Mapping[str, float] | None = None
-    measurements: dict[str, Measurement] = field(default_factory=dict)
+    measurements: dict[str, BaseMeasurement] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     decided: dict[tuple[str, str, str], Comparison] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class LlmperfSession:
         self._peaks: list[peaks.DevicePeaks] | None = None
         self.instruments = Instruments(config.stash[BOARDS], self.choice, recorder, self.progress.show)
         config.stash[BOARDS].before_hold = self._before_hold
+        self.gauges = Gauges(self.choice, config.stash[BOARDS], self.pool, self.instruments, self.progress.show)
         self.shelf = Shelf(self.options, self.boards, recorder)
         self.judge = Judge(self.options, self.shelf, recorder)
         self._handlers = _interrupt_on(signal.SIGTERM, signal.SIGHUP)
@@ -149,7 +152,10 @@ class LlmperfSession:
         return group
 
     def arrange(self, items: list[pytest.Item]) -> None:
-        """Resolve every test's engine, and bring tests of one engine and clock together; others keep their places."""
+        """Resolve every test's engine, and bring tests of one engine and clock together; others keep their places.
+
+        Tests that need boards without an engine come first, before one starts.
+        """
         places = [i for i, item in enumerate(items) if uses_llmperf(item)]
         ours = [items[i] for i in places]
         for item in ours:
@@ -168,25 +174,36 @@ class LlmperfSession:
             if self.choice.platform == "sim":
                 with suppress(EngineError):  # the engine of that test will not start
                     self._simulated_boards(simulated_gpus(spec))
+        ours.sort(key=rank)
         first: dict[Any, int] = {}
-        for number, item in enumerate(ours):
+        # Where an idle measurement has left its engine up, its other tests come next; that of the hardware starts none.
+        starting = [item for item in ours if starts_engine(item)]
+        for number, item in enumerate([*starting, *ours]):
             first.setdefault(item.stash[STATE].spec.key, number)
             first.setdefault(_engine_and_clock(item), number)
-        ours.sort(key=lambda item: (first[item.stash[STATE].spec.key], first[_engine_and_clock(item)]))
+        ours.sort(key=lambda item: (rank(item), first[item.stash[STATE].spec.key], first[_engine_and_clock(item)]))
         for place, item in zip(places, ours, strict=True):
             items[place] = item
         self.judge.expect([(item.nodeid, item.stash[STATE].tolerances) for item in ours])
         self.progress.expect(len(ours))
 
     def header(self) -> list[str]:
-        """One line: which engine, which model, and why."""
+        """Which engine, which model, and why; and how many launches there are to be, as far as that is known."""
         models = sorted({item.stash[STATE].spec.model.name or "the model it serves" for item in self._items()})
-        launches = f"{self.options.launches} launch{'es' if self.options.launches > 1 else ''}"
-        what = f"saving baselines of {launches}" if self.options.save else f"gating with at most {launches}"
         return [
-            f"llmperf: {self.choice.name} on {', '.join(models)} ({self.choice.reason}); {what}, "
-            f"{self.options.repeats} repeat{'s' if self.options.repeats > 1 else ''} each"
+            f"llmperf: {self.choice.name} on {', '.join(models)} ({self.choice.reason})",
+            f"llmperf: {self._plan()}, {plural(self.options.repeats, 'repeat')} each",
         ]
+
+    def _plan(self) -> str:
+        """What is to happen: which tests gate, and which only measure, their bodies alone know."""
+        options = self.options
+        if options.save:
+            return f"saving baselines of {plural(options.launches, 'launch')}"
+        measuring = f"{options.measure_launches} where only measured"
+        if not any(options.baselines.rglob("*.json")):
+            return f"no baselines to gate against; launches: 1 where gated, {measuring}"
+        return f"launches: up to {options.launches} where gated, {measuring}"
 
     def _items(self) -> list[pytest.Item]:
         session: Any = self.config.pluginmanager.getplugin("session")
@@ -218,17 +235,25 @@ class LlmperfSession:
 
     def _starting(self, spec: EngineSpec, launch: int) -> None:
         self.instruments.prepare()
+        simulated = self.config.stash[BOARDS].simulated
+        if self._peaks is None and simulated is not None:
+            self._take_note(simulated.peaks())
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
             try:
-                self._peaks = peaks.in_own_process(on_gpu=spec.choice.platform == "cuda")
+                found = peaks.in_own_process(on_gpu=spec.choice.platform == "cuda")
             except HardwareError as error:
-                self._peaks = []
+                found = []
                 warnings.warn(f"llmperf: {error}", stacklevel=1)
-            self.recorder.note(peaks=[asdict(one) for one in self._peaks])
+            self._take_note(found)
         what = f" with {spec.model.name}" if spec.model.name else ""
         self.progress.show(f"starting {spec.choice.name}{what}, launch {launch + 1}")
+
+    def _take_note(self, found: list[peaks.DevicePeaks]) -> None:
+        """Keep the peaks of this machine's devices."""
+        self._peaks = found
+        self.recorder.note(peaks=[asdict(one) for one in found])
 
     def _knows_device(self, choice: EngineChoice) -> bool:
         """Whether the engine's device is this machine's, and has its memory free."""
@@ -237,8 +262,8 @@ class LlmperfSession:
         return choice.platform != "sim"
 
     def measure(
-        self, item: pytest.Item, state: TestState, wanted: Measurement, *, enough: Enough
-    ) -> tuple[Measurement, dict[str, Summary]]:
+        self, item: pytest.Item, state: TestState, wanted: BaseMeasurement, *, enough: Enough
+    ) -> tuple[BaseMeasurement, dict[str, Summary]]:
         """Measure one launch, unless enough are there; return when the verdict can be drawn.
 
         Args:
@@ -258,34 +283,7 @@ class LlmperfSession:
         if test not in state.finished:
             self._check_clock(item)
             self.progress.begin()
-            running = self.engine(item)
-            if state.outputs is not None:
-                measurement.outputs = self._outputs_of(running, item.name)
-                running = self.engine(item)  # asking may have cost it its life
-
-            def launch_of(
-                workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
-            ) -> Launch:
-                what = f"{item.name}: launch {len(measurement.launches) + 1} {doing}".rstrip()
-
-                def measure(watch: Watch | None, fill_s: float) -> Launch:
-                    return measure_launch(
-                        running,
-                        workload,
-                        test=test,
-                        repeats=repeats,
-                        read_timeout=self.options.read_timeout,
-                        allowed_failures=allowed_failures,
-                        watch=watch,
-                        fill_s=fill_s,
-                        progress=lambda text: self.progress.show(f"{what}, {text}"),
-                    )
-
-                return self.instruments.measured(running, measure)
-
-            measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
-            if self._peaks and running.info.device == cpu_name():
-                measurement.peaks = peaks.hardware_of(self._peaks[0])
+            self._take(item, state, measurement)
             self.progress.done()
             for name, launch in measurement.windows():
                 self.recorder.write_traces(name, [dump_repeat(repeat) for repeat in launch.watched])
@@ -299,6 +297,51 @@ class LlmperfSession:
             state.wants_launch = True
             raise MoreLaunches(f"{test} needs another launch")
         return measurement, summaries
+
+    def _take(self, item: pytest.Item, state: TestState, measurement: BaseMeasurement) -> None:
+        """Measure one more launch."""
+        if isinstance(measurement, GaugeMeasurement):
+            self.gauges.take(measurement, state.spec, lambda: self.engine(item))
+            if isinstance(measurement, HardwareMeasurement) and self._peaks is None:
+                simulated = self.config.stash[BOARDS].simulated
+                self._take_note(list(measurement.found[-1]) if simulated is None else simulated.peaks())
+            return
+        assert isinstance(measurement, Measurement)
+        running = self.engine(item)
+        if state.outputs is not None:
+            measurement.outputs = self._outputs_of(running, item.name)
+            running = self.engine(item)  # asking may have cost it its life
+
+        def launch_of(
+            workload: Workload, *, test: str, repeats: int, allowed_failures: int | None, doing: str = ""
+        ) -> Launch:
+            what = f"{item.name}: launch {len(measurement.launches) + 1} {doing}".rstrip()
+
+            def measure(watch: Watch | None, fill_s: float) -> Launch:
+                return measure_launch(
+                    running,
+                    workload,
+                    test=test,
+                    repeats=repeats,
+                    read_timeout=self.options.read_timeout,
+                    allowed_failures=allowed_failures,
+                    watch=watch,
+                    fill_s=fill_s,
+                    progress=lambda text: self.progress.show(f"{what}, {text}"),
+                )
+
+            return self.instruments.measured(running, measure)
+
+        measurement.take(launch_of, repeats=self.options.repeats, allowed_failures=self.options.allowed_failures)
+        if self._peaks and running.info.device == cpu_name():
+            measurement.peaks = peaks.hardware_of(self._peaks[0])
+        measurement.reached = self._reached(running)
+
+    def _reached(self, running: RunningEngine) -> list[peaks.DevicePeaks]:
+        """What the devices of an engine reached at best; a simulated board tells it for the clock that is held now."""
+        simulated = self.config.stash[BOARDS].simulated
+        found = (self._peaks or []) if simulated is None else simulated.peaks()
+        return [one for one in found if one.device == running.info.device]
 
     def _outputs_of(self, running: RunningEngine, name: str) -> Outputs | Unavailable:
         """What an engine answers to fixed prompts: asked once in a session, before it carries any load."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-__all__ = ["item_of", "saving"]
+__all__ = ["command_lines", "item_of", "saving"]
 
 #: Options that say where a run's outputs go, or how it ends or prints, and not what is measured; with a value.
 _OF_THE_RUN = (
@@ -62,3 +62,23 @@ def saving(command: str | None, tests: Sequence[str] = ()) -> str:
             certain = certain and (bool(equals) or not word.startswith("--"))
     options = [word for word, is_path in kept if not (is_path and tests and certain)]
     return shlex.join([*(words[:1] or ["pytest"]), *(tests if certain else ()), *options, "--llmperf-save"])
+
+
+def command_lines(command: str, width: int, indent: str = "    ") -> list[str]:
+    """A command as lines of at most ``width`` columns that a shell takes as one, but for words that are longer.
+
+    Args:
+        command: As a shell reads it.
+        width: Of the terminal.
+        indent: Before every line; those after the first are indented twice.
+    """
+    words = [shlex.quote(word) for word in shlex.split(command)]
+    lines = [indent + (words[0] if words else "")]
+    for word in words[1:]:
+        # Every line but the last one ends in a backslash.
+        if len(lines[-1]) + len(word) + 3 <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(indent * 2 + word)
+    return lines

@@ -8,7 +8,7 @@ __all__ = ["format_change", "format_value", "percent", "printable"]
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 #: Units that take SI prefixes; others are printed as they are.
-_PREFIXED = {"s", "W", "J", "Hz", "B"}
+_PREFIXED = {"s", "W", "J", "Hz", "B", "B/s", "FLOP/s"}
 #: A ratio from here on is told by this bound.
 _SENSELESS = 1e4
 #: What is larger or smaller is written with an exponent.

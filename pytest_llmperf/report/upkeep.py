@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_llmperf.report.commands import saving
+from pytest_llmperf.report.commands import command_lines, saving
 from pytest_llmperf.results import BaselinesRecord
 
 __all__ = ["merged", "sentences", "wrapped"]
@@ -44,21 +44,29 @@ def sentences(baselines: BaselinesRecord | None, command: str | None = None) -> 
     """
     if baselines is None:
         return []
-    found = []
-    if baselines.missing:
-        count = len(baselines.missing)
-        found.append(
-            f"{count} test{'s have' if count > 1 else ' has'} no baseline: {_named(baselines.missing)}; store "
-            f"{'them' if count > 1 else 'it'} with: {saving(command)}"
-        )
-    if baselines.stale:
-        count = len(baselines.stale)
-        found.append(
-            f"{count} stale baseline{'s' if count > 1 else ''}, with which no test compares any more: "
-            f"{_named([f'{entry.test} in {entry.path}' for entry in baselines.stale])}; delete "
-            f"{'the files, or rename them with their tests' if count > 1 else 'the file, or rename it with its test'}"
-        )
-    return found
+    missing, stale = _missing(baselines), _stale(baselines)
+    return [*([f"{missing} {saving(command)}"] if missing else []), *([stale] if stale else [])]
+
+
+def _missing(baselines: BaselinesRecord) -> str | None:
+    """Which tests have none; the command that stores them is to follow."""
+    if not (count := len(baselines.missing)):
+        return None
+    return (
+        f"{count} test{'s have' if count > 1 else ' has'} no baseline: {_named(baselines.missing)}; store "
+        f"{'them' if count > 1 else 'it'} with:"
+    )
+
+
+def _stale(baselines: BaselinesRecord) -> str | None:
+    """Which baselines have no test."""
+    if not (count := len(baselines.stale)):
+        return None
+    return (
+        f"{count} stale baseline{'s' if count > 1 else ''}, with which no test compares any more: "
+        f"{_named([f'{entry.test} in {entry.path}' for entry in baselines.stale])}; delete "
+        f"{'the files, or rename them with their tests' if count > 1 else 'the file, or rename it with its test'}"
+    )
 
 
 def _named(names: Sequence[str]) -> str:
@@ -72,10 +80,16 @@ def _printable(text: str) -> str:
 
 
 def wrapped(baselines: BaselinesRecord | None, width: int, command: str | None = None) -> list[str]:
-    """The sentences as lines of at most ``width`` columns, but for long paths."""
+    """The sentences as lines of at most ``width`` columns, but for long paths; a command that can be copied."""
+    if baselines is None:
+        return []
     # A path that is cut in two cannot be copied.
     wrap = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-    lines = [line for text in sentences(baselines, command) for line in wrap.wrap(text)]
-    if baselines is not None and baselines.not_run:
+    lines: list[str] = []
+    if (missing := _missing(baselines)) is not None:
+        lines += [*wrap.wrap(missing), *map(_printable, command_lines(saving(command), width))]
+    if (stale := _stale(baselines)) is not None:
+        lines += wrap.wrap(stale)
+    if baselines.not_run:
         lines.append(f"baselines: {baselines.not_run} stored for tests that did not run")
     return lines

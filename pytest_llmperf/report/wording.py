@@ -6,14 +6,17 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.units import format_change, format_value, percent, printable
 from pytest_llmperf.results import Engine, Results, TestRecord, VerdictRecord
 
 __all__ = [
+    "acceptance",
     "against",
     "badness",
     "better_of",
     "by_kind",
+    "echoed",
     "engine_name",
     "evidence",
     "failed_otherwise",
@@ -30,6 +33,10 @@ __all__ = [
     "worst_regression",
 ]
 
+#: So many tests are named in the command that accepts their improvements; of more it runs all.
+_NAMED = 5
+#: TPOT and MBU changed by inverse ratios where the logarithms of these add up to less.
+_SAME = 0.005
 #: Texts that begin with so many equal characters, but for their figures, are of one kind.
 _SAME_KIND = 40
 
@@ -150,6 +157,34 @@ def improved(test: TestRecord) -> VerdictRecord | None:
         return None
     better = [verdict for verdict in test.verdicts if verdict.verdict == "improved" and verdict.against == "baseline"]
     return min(better, key=lambda verdict: badness(verdict, better_of(test.metrics, verdict.metric)), default=None)
+
+
+def acceptance(results: Results) -> tuple[str, str] | None:
+    """How improvements become the baseline: a sentence, and the command; ``None`` where nothing improved.
+
+    It is for a person to decide, and no run does it by itself.
+    """
+    better = list(dict.fromkeys(item_of(test.nodeid) for test in results.tests if improved(test) is not None))
+    if not better:
+        return None
+    few = better if len(better) <= _NAMED else []
+    what = "all tests of this run" if not few else "this test" if len(few) == 1 else "these tests"
+    said = f"Improvements change no baseline. To accept them, measure {what} again and store:"
+    return said, saving(results.run.command, few)
+
+
+def echoed(verdicts: Iterable[VerdictRecord]) -> VerdictRecord | None:
+    """The verdict on MBU where it says of the same time what that on TPOT says; ``None`` where it adds to it.
+
+    A step of decoding reads so many bytes, so MBU is a constant over TPOT as long as these do not change.
+    """
+    of = {verdict.metric: verdict for verdict in verdicts if verdict.against == "baseline"}
+    tpot, mbu = of.get("tpot"), of.get("mbu")
+    if tpot is None or mbu is None or tpot.verdict != mbu.verdict or tpot.change is None or mbu.change is None:
+        return None
+    if min(tpot.change, mbu.change) <= -1 or abs(math.log1p(tpot.change) + math.log1p(mbu.change)) > _SAME:
+        return None
+    return mbu
 
 
 def failed_otherwise(test: TestRecord) -> bool:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.files import write_atomically
 from pytest_llmperf.report.exporters.benchmark import benchmark
+from pytest_llmperf.report.exporters.pictures import pictures, write_pictures
 from pytest_llmperf.report.exporters.summary import summary
 from pytest_llmperf.report.html import render
 from pytest_llmperf.report.upkeep import merged
@@ -22,14 +23,15 @@ __all__ = ["Journals", "assemble", "load_run", "read_journals", "write_report"]
 
 
 def write_report(results: Results, folder: Path, template: Path | None = None) -> None:
-    """Write results.json, summary.md, benchmark.json and report.html into ``folder``.
+    """Write results.json, summary.md with its charts, benchmark.json and report.html into ``folder``.
 
     Raises:
         ResultsError: the folder cannot be written, or the template cannot be used.
     """
     try:
         write_atomically(folder / "results.json", results.to_json())
-        write_atomically(folder / "summary.md", summary(results))
+        drawn, undrawn = write_pictures(pictures(results), folder)
+        write_atomically(folder / "summary.md", summary(results, drawn, undrawn))
         write_atomically(folder / "benchmark.json", benchmark(results))
         write_atomically(folder / "report.html", render(results, template))
     except OSError as error:

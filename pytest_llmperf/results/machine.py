@@ -54,12 +54,15 @@ class Environment(Model):
     cpu: str
     cuda: str | None
     gpus: list[Gpu]
-    peaks: list[Peaks] = Field(default=[], description="measured before the first real engine started")
+    peaks: list[Peaks] = Field(
+        default=[],
+        description="measured before the first real engine started; of simulated boards what that would give",
+    )
     sensor: dict[str, Any] | None = Field(description="of the power readings; null when power was not read")
 
 
 class Engine(Model):
-    """What answered the requests."""
+    """What answered the requests; of a test that sends none and needs no engine, what measured (kind ``hardware``)."""
 
     kind: str
     version: str

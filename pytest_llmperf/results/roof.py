@@ -12,20 +12,32 @@ __all__ = ["RoofPoint", "RoofRecord"]
 
 
 class RoofPoint(Model):
-    """What one phase of a workload did, for the place of a test under the roofline."""
+    """What one phase of a workload did, for the place of a test under the roofline; medians over the launches.
+
+    A decode's bytes over its seconds, over the peak bandwidth, are the test's MBU.
+    """
 
     phase: Literal["prefill", "decode"]
-    flops: Number = Field(description="FLOPs of the model in one step of the phase")
+    batch: Number | None = Field(default=None, description="sequences in the step")
+    flops: Number = Field(description="FLOPs of the model in one step of the phase: a batch's prompts, or a token each")
     weight_bytes: Number = Field(description="of weights that this step reads")
-    kv_bytes: Number = Field(description="of KV cache that it reads")
-    seconds: Number = Field(description="that it took, median")
+    kv_bytes: Number = Field(description="of KV cache that a decode reads, at its mean context, or a prefill writes")
+    seconds: Number = Field(description="that it took: until the last first token, or TPOT")
 
 
 class RoofRecord(Model):
     """Peaks of all devices of the engine together, and the sizes of the model on them."""
 
-    peak_flops: Number | None = Field(description="dense FLOP/s of the dtype in use")
-    peak_bandwidth: Number | None = Field(description="of the memory, B/s")
+    peak_flops: Number | None = Field(description="dense FLOP/s of the dtype in use, at the clock in force")
+    peak_bandwidth: Number | None = Field(description="of the memory, B/s; MBU is measured against it")
+    copy_bandwidth: Number | None = Field(
+        default=None,
+        description="B/s that a copy within the devices reached, read and written together; null where it was not "
+        "measured",
+    )
+    matmul_flops: Number | None = Field(
+        default=None, description="FLOP/s that a large matrix product in the dtype in use reached; null likewise"
+    )
     source: str | None = Field(description="of the peaks: a data sheet, or how they were measured")
     memory_bytes: int | None = Field(description="of all devices")
     total_params: int | None

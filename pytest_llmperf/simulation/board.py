@@ -151,7 +151,8 @@ class Power:
 
     Attributes:
         idle_w: With nothing loaded.
-        loaded_w: More with a model loaded.
+        context_w: More with a CUDA context and nothing loaded: the clocks no longer fall.
+        loaded_w: More with a model loaded, its context included.
         busy_w: More while a kernel runs, at the highest clock, whatever it does.
         dram_w: More at full bandwidth, whatever the SM clock.
         memory_w: More at full bandwidth and highest clock, for the SMs.
@@ -162,6 +163,7 @@ class Power:
     """
 
     idle_w: float
+    context_w: float
     loaded_w: float
     busy_w: float
     dram_w: float

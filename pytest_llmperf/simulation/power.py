@@ -2,10 +2,11 @@
 
 ::
 
-    P = idle + loaded + memory share x dram
+    P = idle + loaded (or context) + memory share x dram
         + (busy + memory share x memory + compute share x compute) x f/fmax x (V(f)/Vmax)^2
 
 ``idle`` and ``loaded`` are there whatever the board does: a longer run pays them longer; ``busy`` while a kernel runs.
+With a CUDA context and nothing loaded ``context`` stands in the place of ``loaded``.
 What the SMs do for it goes with V^2 f, what the memory itself draws does not. The voltage is flat up to a knee and
 rises from there in a straight line. The memory share is of the peak bandwidth, the compute share of the FLOPs that the
 SM clock allows (:class:`~pytest_llmperf.simulation.steps.Pace`).
@@ -49,19 +50,21 @@ def voltage(board: BoardModel, sm_mhz: float) -> float:
     return power.voltage_floor + (1 - power.voltage_floor) * above
 
 
-def draw(board: BoardModel, sm_mhz: float, *, loaded: bool, scale: float = 1.0) -> Draw:
+def draw(board: BoardModel, sm_mhz: float, *, loaded: bool, context: bool = False, scale: float = 1.0) -> Draw:
     """The power at a clock.
 
     Args:
         board: Which.
         sm_mhz: The SM clock in MHz.
         loaded: Whether a model is.
+        context: Whether a process holds a CUDA context; of a loaded model one always does.
         scale: A factor on everything.
     """
     power = board.power
     switching = sm_mhz / board.product.sm_clocks_mhz[1] * voltage(board, sm_mhz) ** 2
+    resident_w = power.loaded_w if loaded else context * power.context_w
     return Draw(
-        scale * (power.idle_w + loaded * power.loaded_w),
+        scale * (power.idle_w + resident_w),
         scale * power.busy_w * switching,
         scale * (power.dram_w + power.memory_w * switching),
         scale * power.compute_w * switching,

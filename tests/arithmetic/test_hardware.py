@@ -178,3 +178,40 @@ def test_measured_peaks_must_make_sense(value):
         gpu.peak_flops("bfloat16", sm_clock_hz=value)
     with pytest.raises(HardwareError):
         gpu.machine_balance("bfloat16", value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("h200", "NVIDIA H200"),
+        ("nvidia h200", "NVIDIA H200"),
+        ("H200 nvl", "NVIDIA H200 NVL"),
+        ("l40S", "NVIDIA L40S"),
+        ("t4", "Tesla T4"),
+        ("a100 sxm4 80gb", "NVIDIA A100-SXM4-80GB"),
+        ("v100s", "Tesla V100S-PCIE-32GB"),
+        ("A100-SXM4-40GB", "A100-SXM4-40GB"),  # as a driver says it
+    ],
+)
+def test_a_short_name_is_enough(typed, meant):
+    assert Hardware.matching(typed) == Hardware.named(meant)
+
+
+def test_a_short_name_of_several_lists_them():
+    with pytest.raises(HardwareError) as raised:
+        Hardware.matching("h100")
+    assert all(
+        repr(name) in str(raised.value) for name in ("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL")
+    )
+    assert "H200" not in str(raised.value)
+
+
+@pytest.mark.parametrize("typed", ["", "nvidia", "h20", "100", "h200 ti"])
+def test_a_name_is_not_taken_for_a_longer_one(typed):
+    with pytest.raises(HardwareError, match="not known"):
+        Hardware.matching(typed)
+
+
+def test_a_driver_is_taken_at_its_word():
+    with pytest.raises(HardwareError, match="not known"):
+        Hardware.named("h200")

@@ -62,3 +62,7 @@ class TestBoards:
         path.write_text(path.read_text().replace('"value": 1.0', '"value": -1.0'))
         with pytest.raises(BaselineError, match=r"boards\.a\.metrics\.tpj\.value"):
             load(path)
+
+    def test_a_baseline_of_boards_figures_alone_has_its_launches_too(self):
+        stored = self.with_boards(a=("1", 1.0)).model_copy(update={"metrics": {}})
+        assert stored.launches == 2

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_llmperf.gate import Rules, compare
 from pytest_llmperf.metrics import Summary
-from pytest_llmperf.recording import _verdict as recorded
+from pytest_llmperf.recording.verdicts import verdict_record as recorded
 from pytest_llmperf.results import Results, TestRecord
 
 #: What a run that is as its baseline shows of itself; the baseline's launches lie a little around it.
@@ -33,8 +33,9 @@ AT_REST = {
     "memory_used": ("B", 128e9),
 }
 _UNITS = {"ttft": ("s", 0.042), "tpot": ("s", 0.0047), "tpj": ("tokens/J", 2.0), "mbu": ("1", 0.6),
-          "e2e_latency": ("s", 1.242), "throughput": ("tokens/s", 200.0), "max_rate": ("1/s", 10.0)}  # fmt: skip
-_HIGHER = {"tpj", "mbu", "throughput", "max_rate"}
+          "e2e_latency": ("s", 1.242), "throughput": ("tokens/s", 200.0), "max_rate": ("1/s", 10.0),
+          "copy_bandwidth": ("B/s", 4.27e12), "matmul_flops": ("FLOP/s", 8e14), "bare_power": ("W", 79.0)}  # fmt: skip
+_HIGHER = {"tpj", "mbu", "throughput", "max_rate", "copy_bandwidth", "matmul_flops"}
 PROVENANCE = {
     "engine": "vllm",
     "engine_version": "0.11.0",

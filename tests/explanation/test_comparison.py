@@ -136,3 +136,26 @@ def test_for_scripts(tmp_path, capsys):
     assert main(["compare", "--json", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     (test,) = json.loads(capsys.readouterr().out)["tests"]
     assert test["metrics"][0]["outside_noise"] == "worse"
+
+
+def hardware(copy, products):
+    engine = {**A["engine"], "kind": "hardware", "model": "hardware", "dtype": "any"}
+    metrics = {"copy_bandwidth": metric("copy_bandwidth", *copy), "matmul_flops": metric("matmul_flops", *products)}
+    one = document({}, kind="measured", nodeid="s.py::test_hardware", metrics=metrics, engine=engine)
+    return {**one, "workload": None, "requests": None}
+
+
+def test_what_two_machines_reach_stands_side_by_side_in_80_columns(tmp_path, capsys):
+    a, b = hardware((4.27e12, 4.28e12), (8.0e14, 8.1e14)), hardware((2.13e12, 2.14e12), (8.0e14, 8.1e14))
+    test = compared(a, b)
+    assert test.incomparable == ()
+    assert figures(test)["copy_bandwidth"].outside_noise == "worse"
+    assert not figures(test)["copy_bandwidth"].other_board
+    for name, record in (("a", a), ("b", b)):
+        (tmp_path / name).write_text(json.dumps(run(record, id=name)))
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    copy, products = (next(line for line in lines if name in line) for name in ("copy_bandwidth", "matmul_flops"))
+    assert copy.split()[:7] == ["copy_bandwidth", "4.275", "TB/s", "2.135", "TB/s", "-50.1", "%"]
+    assert products.split()[:6] == ["matmul_flops", "(FLOP/s)", "805.0", "T", "805.0", "T"]
+    assert max(map(len, lines)) <= 80

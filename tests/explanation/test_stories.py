@@ -29,6 +29,14 @@ def test_a_lower_clock_is_the_first_thing_beside_a_slower_decode():
     )
 
 
+def test_of_what_was_measured_without_a_workload_no_condition_of_a_load_is_missed():
+    more = {"workload": None, "conditions": {}}
+    assert told({"bare_power": 1.2}, **more) == (
+        "Bare_power went from 79.00 W to 94.80 W.",
+        "As in the baseline: engine and arguments.",
+    )
+
+
 @pytest.mark.parametrize(
     ("cause", "words"),
     [

@@ -17,7 +17,7 @@ NOTHING = Unreadable("not asked")
 
 def readings(value, start_ms, end_ms, *, idle=50.0, seconds=None):
     energy = Joules(value, 0.1, round(start_ms * MS), round(end_ms * MS), "counter")
-    window = WindowReadings((), energy, energy, 1.5e9, 0.9, 0.64, 0.05, 2.0**30)
+    window = WindowReadings((), energy, energy, 1.5e9, 0.9, 0.64, 0.05, 2.0**30, 0.8)
     return LaunchReadings(window, idle, (), (end_ms - start_ms) / 1e3 if seconds is None else seconds)
 
 
@@ -104,7 +104,7 @@ def test_without_a_board_every_figure_of_a_board_is_null_with_one_reason(name):
 
 @pytest.mark.parametrize("name", ["power", "energy", "tpj", "jpt", "net_tpj", "net_jpt"])
 def test_a_window_that_is_too_short_says_so(name):
-    window = WindowReadings((), NoEnergy("too short"), NoEnergy("too short"), *[NOTHING] * 5)
+    window = WindowReadings((), NoEnergy("too short"), NoEnergy("too short"), *[NOTHING] * 6)
     assert summary(name, [DECODE], LaunchReadings(window, 50.0)).reason == "too short"
 
 
@@ -115,8 +115,8 @@ def test_no_token_and_no_joule_are_no_ratio():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("dram_utilization", 0.64), ("tensor_utilization", 0.05), ("gpu_utilization", 0.9), ("sm_clock", 1.5e9),
-     ("memory_used", 2.0**30)],
+    [("dram_utilization", 0.64), ("tensor_utilization", 0.05), ("sm_activity", 0.8), ("gpu_utilization", 0.9),
+     ("sm_clock", 1.5e9), ("memory_used", 2.0**30)],
 )  # fmt: skip
 def test_what_the_boards_say_themselves(name, value):
     assert summary(name, [DECODE], readings(390, 0, 1000)).value == value

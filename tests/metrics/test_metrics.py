@@ -32,6 +32,7 @@ NO_SLO = Context()
 LOWER = {
     *("ttft", "tpot", "itl", "chunk_gap", "e2e_latency"),
     *("power", "energy", "jpt", "net_jpt", "prefill_jpt", "decode_jpt", "memory_used"),
+    *("bare_power", "context_power", "loaded_power", "locked_power"),
 }
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from pytest_llmperf.arithmetic import Architecture, Hardware
 from pytest_llmperf.metrics import REGISTRY, Context, Missing, Summary, measure, roof_of
-from pytest_llmperf.metrics.utilization import mean_running
+from pytest_llmperf.metrics.steps import mean_running
 from pytest_llmperf.models import resolve
-from pytest_llmperf.recording import _beyond_peak
+from pytest_llmperf.recording.record import beyond_peak
 from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
 MS = 1_000_000
@@ -101,7 +101,7 @@ def test_a_processor_has_a_bandwidth_but_no_flops():
 
 
 def test_more_than_the_peak_is_kept_and_said():
-    warnings = _beyond_peak({"mbu": Summary(1.07, ((1.07,),), None, None), "mfu": Summary(0.5, ((0.5,),), None, None)})
+    warnings = beyond_peak({"mbu": Summary(1.07, ((1.07,),), None, None), "mfu": Summary(0.5, ((0.5,),), None, None)})
     assert len(warnings) == 1
     assert warnings[0].startswith("mbu is 107%")
 

@@ -18,10 +18,25 @@ def test_the_record_holds_the_measured_times_and_the_metrics(suite):
     assert record["extra_info"]["llmperf"]["tpot"] == measured["metrics"]["tpot"]["value"]
 
 
-def test_the_benchmark_table_is_printed_once(suite):
+def tables(result):
+    return sum("Name (time in" in line for line in result.stdout.lines)
+
+
+def test_the_benchmark_table_does_not_repeat_ours(suite):
     suite.write(ONE)
-    result = suite.run("--llmperf-launches=3")
-    assert sum("Name (time in" in line for line in result.stdout.lines) == 1
+    assert tables(suite.run()) == 0
+
+
+def test_the_benchmark_table_is_printed_once_where_it_is_asked_for(suite):
+    suite.write(ONE)
+    assert tables(suite.run("--llmperf-launches=3", "--benchmark-columns=min,max")) == 1
+
+
+def test_the_benchmark_table_of_a_users_own_test_is_left_alone(suite):
+    suite.write(ONE + "\ndef test_own(benchmark): benchmark.pedantic(int, rounds=2)")
+    result = suite.run()
+    assert tables(result) == 1
+    result.stdout.fnmatch_lines(["*StdDev*", "test_own *"])
 
 
 def test_only_benchmarks_runs_performance_tests(suite):

@@ -115,7 +115,18 @@ def test_a_server_that_was_there_has_a_loaded_rung_and_no_bare_one(run, fake_nvm
     assert idle["boards_w"][UUIDS[1]]["loaded"] == near(82 + 46)
     assert (idle["bare_w"], idle["held_w"]) == (None, {})
     assert "was there before" in idle["reasons"]["bare"]
-    assert list(idle["reasons"]) == ["bare"]
+    assert list(idle["reasons"]) == ["bare", "context"]
+
+
+def test_the_floor_of_a_server_that_was_there_has_its_loaded_rung_alone(run, pytester):
+    result, _ = run("def test_floor(llmperf): llmperf.check_idle()", "--llmperf-save", "--llmperf-launches=1")
+    result.assert_outcomes(passed=1)
+    (test,) = json.loads((pytester.path / "report" / "results.json").read_text())["tests"]
+    rungs = {name: one["value"] or one["reason"] for name, one in test["metrics"].items()}
+    before = "the server was there before the session, with its model loaded"
+    held = "no clock is held (--gpu-clock holds one)"
+    loaded = near(BARE + LOADED)
+    assert rungs == {"bare_power": before, "context_power": before, "loaded_power": loaded, "locked_power": held}
 
 
 def test_an_engine_of_the_sessions_own_is_seen_without_and_with_its_model(run):
@@ -124,7 +135,7 @@ def test_an_engine_of_the_sessions_own_is_seen_without_and_with_its_model(run):
     idle = environment["sensor"]["idle"]
     assert (idle["bare_w"], idle["loaded_w"]) == (near(BARE), near(BARE + LOADED))
     assert idle["bare_at_mhz"] is None
-    assert idle["reasons"] == {}
+    assert idle["reasons"] == {"context": "only check_idle measures it"}
     assert environment["peaks"][0]["copy_bandwidth"] == 4e12
 
 
@@ -135,7 +146,7 @@ def test_the_bare_rung_comes_before_the_lock(run, fake_nvml):
     assert idle["held_w"] == {"900": near(HELD[900])}
     # With the model loaded the clock is let go of for as long as that takes, and held again.
     assert idle["loaded_w"] == near(BARE + LOADED)
-    assert idle["reasons"] == {}
+    assert idle["reasons"] == {"context": "only check_idle measures it"}
     locks = [call.at_ns for call in fake_nvml.calls("nvmlDeviceSetGpuLockedClocks")]
     reads = [call.at_ns for call in fake_nvml.calls("nvmlDeviceGetTotalEnergyConsumption")]
     assert len(locks) == 4
@@ -149,6 +160,7 @@ def test_a_clock_that_others_hold_was_held_for_the_bare_rung_too(run, fake_nvml)
     _, environment = run(SUITE, "--gpu-clock=900", "--gpu-clock-mode=expect", cuda=True)
     idle = environment["sensor"]["idle"]
     assert (idle["bare_w"], idle["bare_at_mhz"]) == (near(HELD[900] - LOADED), 900)
+    assert idle["reasons"].pop("context") == "only check_idle measures it"
     assert idle["reasons"] == {"loaded": "an administrator holds the clock"}
 
 
@@ -157,7 +169,7 @@ def test_a_sweep_has_a_rung_for_each_clock(run, fake_nvml):
     idle = environment["sensor"]["idle"]
     assert idle["held_w"] == {str(mhz): near(watts) for mhz, watts in HELD.items()}
     assert idle["loaded_w"] == near(BARE + LOADED)
-    assert list(idle["reasons"]) == ["bare"]
+    assert list(idle["reasons"]) == ["bare", "context"]
 
 
 def test_boards_on_which_others_work_have_no_idle_power(run, fake_nvml, monkeypatch):

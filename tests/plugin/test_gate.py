@@ -40,7 +40,7 @@ def test_a_slower_engine_fails_with_one_readable_paragraph(suite):
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "regressed: test_suite.py::test_one",
+            "regressed tpot *: test_suite.py::test_one",
             "  tpot: regressed: * in the baseline, * now: +20.0 %*",
             "    *tolerance 5.0 %, * against 2, lower is better",
         ]

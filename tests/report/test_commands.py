@@ -1,8 +1,10 @@
 """The command that would store what a run has measured."""
 
+import shlex
+
 import pytest
 
-from pytest_llmperf.report.commands import item_of, saving
+from pytest_llmperf.report.commands import command_lines, item_of, saving
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,17 @@ def test_where_an_option_is_not_known_its_value_is_not_taken_for_a_path():
 )
 def test_a_named_measurement_belongs_to_its_test(nodeid, item):
     assert item_of(nodeid) == item
+
+
+@pytest.mark.parametrize("width", range(54, 80))
+def test_a_long_command_is_several_lines_that_a_shell_takes_as_one(width):
+    words = ["pytest", "suites/test_x.py::test_y[a b]", "-m", "not sweep", "--llmperf-engine=vllm,max_model_len=4096"]
+    lines = command_lines(shlex.join(words), width)
+    assert len(lines) > 1
+    assert all(len(line) <= width for line in lines)
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    assert shlex.split("".join(line.removesuffix("\\") for line in lines)) == words
+
+
+def test_a_short_command_is_one_line():
+    assert command_lines("pytest suites --llmperf-save", 80) == ["    pytest suites --llmperf-save"]

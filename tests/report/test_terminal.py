@@ -1,12 +1,14 @@
 """What the terminal is given to print."""
 
-from types import SimpleNamespace
+import shlex
 
 import pytest
 
 from pytest_llmperf.report.terminal import failure_paragraph, table
+from pytest_llmperf.results.findings import Finding
 
 from .records import (
+    ENGINE,
     GATE,
     HOSTILE,
     IMPROVED,
@@ -22,33 +24,10 @@ from .records import (
 
 
 def test_the_engines_line_cannot_act_on_the_terminal():
-    engine = SimpleNamespace(kind="openai", version="1\x1b[2J", model="m\r\n\x07", device="d\x9b", simulated=False)
-    test = SimpleNamespace(
-        nodeid="f.py::t\x1b", engine=engine, metrics={}, verdicts=[], verdict="measured", outcome="passed", client=[],
-        server=[], client_overhead=None, requests=None, warnings=[], workload=None, search=None,
-    )  # fmt: skip
-    results = SimpleNamespace(tests=[test], worst_first=lambda: [test], gate=None)
-    lines = [line for line, _ in table(results, 80)]
+    engine = ENGINE | {"kind": "openai", "version": "1\x1b[2J", "model": "m\r\n\x07", "device": "d\x9b"}
+    lines = lines_of(record("f.py::t\x1b", engine=engine))
     assert lines[0] == r"openai 1\x1b[2J, m\r\n\x07, d\x9b"
     assert all(line.isprintable() for line in lines)
-
-
-def test_warnings_of_one_kind_are_one_line():
-    def one(name, *warnings):
-        return SimpleNamespace(
-            nodeid=f"f.py::{name}", engine=None, metrics={}, verdicts=[], verdict="measured", outcome="passed",
-            client=[], server=[], client_overhead=None, requests=None, warnings=warnings, workload=None, search=None,
-        )  # fmt: skip
-
-    tests = [
-        one("a", "The clock ran free and gave way for 12% of the time: x.", "Other words altogether."),
-        one("b", "prefill: The clock ran free and gave way for 99.5% of the time: y."),
-    ]
-    results = SimpleNamespace(tests=tests, worst_first=lambda: tests, gate=None)
-    said = " ".join(" ".join(line for line, _ in table(results, 80)).split())
-    assert "a: The clock ran free and gave way for 12% of the time: x. (and 1 more of this kind)" in said
-    assert "a: Other words altogether." in said
-    assert "99.5%" not in said
 
 
 def lines_of(*records, width=80, **fields):
@@ -106,12 +85,93 @@ def test_no_line_is_wider_than_the_terminal(width):
     lines = lines_of(*tests, REGRESSED, INCONCLUSIVE, width=width, gate=GATE)
     assert max(map(len, lines)) <= width
     assert all(line.isprintable() for line in lines)
-    assert any(line.endswith("regressed token_agreement -20.0 %") for line in lines)
+    said = {60: "regressed token_a… -20 %", 80: "regressed token_a… -20 %", 120: "regressed token_agreement -20.0 %"}
+    assert any(line.endswith(said[width]) for line in lines)
+
+
+def finding(number, *sentences, title="Sweet spot of decode"):
+    return {
+        "kind": "sweet_spot", "name": f"f{number}", "title": title, "sentences": list(sentences), "columns": [],
+        "rows": [], "marks": [], "tests": [],
+    }  # fmt: skip
+
+
+def with_findings(*found):
+    return results(PASSED).model_copy(update={"findings": [Finding.model_validate(one) for one in found]})
+
+
+def test_the_answer_of_every_finding_stands_below_the_table():
+    said = [
+        line for line, _ in table(with_findings(finding(1, "Lock at 900 MHz: " + "-20 % energy, " * 9, "Why.")), 80)
+    ]
+    first = next(place for place, line in enumerate(said) if line.startswith("Sweet spot of decode: Lock at 900 MHz"))
+    assert first > next(place for place, line in enumerate(said) if line.startswith("decode[2]"))
+    assert max(map(len, said)) <= 80
+    assert "Why." not in " ".join(said)
+
+
+def test_of_many_findings_the_report_has_the_rest():
+    said = [line for line, _ in table(with_findings(*(finding(n, f"Answer {n}.") for n in range(11))), 80)]
+    assert [line for line in said if "Answer" in line][-1].endswith("Answer 7.")
+    assert "3 more findings are in the report" in said
+
+
+def test_a_finding_without_an_answer_says_nothing_and_a_hostile_one_does_nothing():
+    said = [line for line, _ in table(with_findings(finding(1), finding(2, "\x1b[2J", title="a\nb")), 80)]
+    assert "a\\nb: \\x1b[2J" in said
+    assert all(line.isprintable() for line in said)
+
+
+def test_the_command_that_accepts_an_improvement_can_be_copied():
+    command = (
+        "pytest suites/ --llmperf-engine vllm,enforce_eager=true --llmperf-baselines='my baselines' -m 'not sweep'"
+    )
+    lines = lines_of(IMPROVED, PASSED, command=command)
+    start = next(place for place, line in enumerate(lines) if line.startswith("    pytest "))
+    end = next(place for place in range(start, len(lines)) if not lines[place].endswith("\\"))
+    assert "Improvements change no baseline. To accept them, measure this test again and" in lines
+    assert shlex.split("\n".join(lines[start : end + 1]).replace("\\\n", "")) == [
+        "pytest", "suites/test_x.py::test_decode[1]", "--llmperf-engine", "vllm,enforce_eager=true",
+        "--llmperf-baselines=my baselines", "-m", "not sweep", "--llmperf-save",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 80
+
+
+def test_where_nothing_improved_there_is_nothing_to_accept():
+    assert not any("accept" in line for line in lines_of(PASSED, REGRESSED))
+
+
+def test_a_simulated_figure_is_nowhere_called_measured():
+    lines = lines_of(record("t", engine=ENGINE | {"simulated": True}))
+    assert lines[1] == "SIMULATED: the figures are computed, and are of no real board"
+    assert not any("measured" in line for line in lines)
+    assert any(line.endswith("  simulated") for line in lines)
+
+
+def test_mbu_that_moves_with_tpot_is_said_once():
+    same = (verdict("tpot", "regressed", 0.1), verdict("mbu", "regressed", 1 / 1.1 - 1, advice="Halve it."))
+    lines = paragraph(record("t", *same))
+    assert lines[-1] == "  mbu moves with tpot: -9.1 %"
+    assert not any("mbu: regressed" in line for line in lines)
+    assert not any("mbu of" in line for line in lines_of(record("t", *same)))
+
+
+@pytest.mark.parametrize(
+    "mbu",
+    [
+        verdict("mbu", "regressed", -0.3),  # more than TPOT says
+        verdict("mbu", "inconclusive", 1 / 1.1 - 1),
+        verdict("mbu", "regressed", 1 / 1.1 - 1, against="anchor"),
+    ],
+)
+def test_mbu_that_says_more_than_tpot_is_told(mbu):
+    said = "\n".join(paragraph(record("t", verdict("tpot", "regressed", 0.1), mbu)))
+    assert f"  mbu: {mbu['verdict']}: " in said
 
 
 def test_a_failure_says_on_what_it_stands():
     assert paragraph(REGRESSED) == [
-        "regressed: suites/test_x.py::test_decode[16]",
+        "regressed tpot +7.2 %: suites/test_x.py::test_decode[16]",
         "  tpot: regressed: 4.000 ms in the baseline, 4.288 ms now: +7.2 %",
         "    (+6.1 to +8.4 %), tolerance 5.0 %, 3 launches against 5, lower is better",
     ]
@@ -178,8 +238,8 @@ def test_the_table_shows_the_value_on_which_the_verdict_stands():
     test = record(
         "f.py::t", told, metrics={"tpot": metric("tpot", 0.0036, 0.0039, 0.004), "ttft": metric("ttft", 0.021)}
     )
-    line = next(line for line, _ in table(results(test), 100) if line.startswith("t "))
-    assert line.split() == ["t", "21.00", "ms", "3.600", "ms", "-", "improved", "tpot", "-10.0", "%"]
+    line = next(line for line in lines_of(test, width=60) if line.startswith("t "))
+    assert line.split() == ["t", "21.00", "ms", "3.600", "ms", "improved", "tpot", "-10.0", "%"]
 
 
 def test_an_anchors_verdict_does_not_change_the_value():

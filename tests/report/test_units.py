@@ -21,6 +21,8 @@ from pytest_llmperf.report.units import format_change, format_value
         (1e-308, "s", "1e-299 ns"),
         (5e-324, "tokens/J", "4.94e-324 tokens/J"),
         (0.614, "1", "61.4%"),
+        (4.27e12, "B/s", "4.270 TB/s"),
+        (8.558e14, "FLOP/s", "855.8 TFLOP/s"),
         (1e308, "1", "over 1,000,000%"),
         (-1e308, "1", "below -1,000,000%"),
     ],

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pytest_llmperf.report.wording import badness, by_kind, evidence, judged, plural, worst_regression
+from pytest_llmperf.report.wording import acceptance, badness, by_kind, evidence, judged, plural, worst_regression
 from pytest_llmperf.results import VerdictRecord
 
-from .records import GATE, PASSED, metric, record, results, verdict
+from .records import GATE, IMPROVED, PASSED, metric, record, results, verdict
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,14 @@ def test_launches_are_counted_by_test():
 def test_kinds_differ_in_more_than_figures():
     texts = ["4 of 5 are late", "3 of 12 are late", "others are not"]
     assert by_kind((t, t) for t in texts) == [("4 of 5 are late", 1), ("others are not", 0)]
+
+
+def test_few_improvements_are_accepted_by_name_and_many_by_the_whole_run():
+    many = [IMPROVED | {"nodeid": f"t.py::test_{n}"} for n in range(6)]
+    told, command = acceptance(results(*many[:2], PASSED))
+    assert "measure these tests again" in told
+    assert command == "pytest t.py::test_0 t.py::test_1 --llmperf-engine vllm --llmperf-save"
+    told, command = acceptance(results(*many))
+    assert "measure all tests of this run again" in told
+    assert command == "pytest suites/ --llmperf-engine vllm --llmperf-save"
+    assert acceptance(results(PASSED)) is None

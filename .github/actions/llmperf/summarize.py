@@ -4,10 +4,18 @@ import sys
 from pathlib import Path
 
 
+def without_images(markdown: str) -> str:
+    """Without the lines of charts: no folder lies beside the summary of a job, nor beside a comment.
+
+    A name cannot be taken for one: whatever acts in Markdown is escaped in names.
+    """
+    return "".join(line for line in markdown.splitlines(keepends=True) if "](charts/" not in line)
+
+
 def summary(folder: Path) -> str:
     """Markdown for the report in ``folder``."""
     if (folder / "summary.md").is_file():
-        return (folder / "summary.md").read_text(encoding="utf-8")
+        return without_images((folder / "summary.md").read_text(encoding="utf-8"))
     if (folder / "results.json").is_file() or any(folder.glob("journal*.jsonl")):
         return (
             "The run ended before its summary was written; what it measured is in the report folder, of which "

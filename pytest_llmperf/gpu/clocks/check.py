@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from pytest_llmperf.gpu import Reading, Unreadable
 
-__all__ = ["ClockSample", "ClockVerdict", "verify"]
+__all__ = ["THROTTLING", "ClockSample", "ClockVerdict", "verify"]
 
-#: Reasons that take away from the clock. The others say what the board was told, or that it has nothing to do.
-_THROTTLING = {
+#: Reasons that take away from the clock, in words. The others say what the board was told, or that it has no work.
+THROTTLING = {
     "sw_power_cap": "power cap",
     "hw_slowdown": "hardware slowdown",
     "sync_boost": "sync boost with slower boards",
@@ -62,7 +62,7 @@ class ClockSample:
 
 
 def _throttling(reasons: frozenset[str]) -> frozenset[str]:
-    return reasons & frozenset(_THROTTLING)
+    return reasons & frozenset(THROTTLING)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def verify(
         "; ".join(invalid) or None,
         unknown if requested_mhz is not None else (*found, *unknown),
         _range(memory_clocks),
-        {cause: share for cause in _THROTTLING if (share := _share_of(cause, told, times, span_ns)) is not None},
+        {cause: share for cause in THROTTLING if (share := _share_of(cause, told, times, span_ns)) is not None},
     )
 
 
@@ -176,9 +176,9 @@ def _throttled(told: _Told, busy: int, times: Mapping[str, int]) -> str | None:
     """What took away from the clock, by the samples and by the board's own account."""
     parts = []
     if hit := _hit(told, _throttling):
-        names = sorted({_THROTTLING[name] for reasons in told for name in _throttling(reasons)})
+        names = sorted({THROTTLING[name] for reasons in told for name in _throttling(reasons)})
         parts.append(f"{hit} of {busy} samples throttled ({', '.join(names)})")
-    counted = [f"{_THROTTLING[cause]} {_milliseconds(time)}" for cause, time in times.items() if time > 0]
+    counted = [f"{THROTTLING[cause]} {_milliseconds(time)}" for cause, time in times.items() if time > 0]
     if counted:
         parts.append(f"throttled by the board's own account ({', '.join(counted)})")
     return "; ".join(parts) or None
@@ -204,7 +204,7 @@ def _throttle_times(
     """By cause the nanoseconds in between, and what is to be said of those that cannot be told."""
     times: dict[str, int] = {}
     fallen = []
-    for cause in _THROTTLING:
+    for cause in THROTTLING:
         first, last = before.get(cause), after.get(cause)
         if first is None or last is None or isinstance(first, Unreadable) or isinstance(last, Unreadable):
             continue

@@ -1,8 +1,8 @@
 """What the boards draw while they do nothing: the floor that net energy takes off.
 
-A board that waits does not draw nothing, and how much it draws has three rungs: bare, with a model in its memory (the
-memory is powered up, and a context keeps the clock from falling), and with the clock held as well. What an inference
-adds is what lies above the rung that it ran on, so each is measured where it stands.
+A board that waits does not draw nothing, and how much it draws has four rungs: bare, with a CUDA context (which keeps
+the clock from falling), with a model in its memory (the memory is powered up), and with the clock held as well. What an
+inference adds is what lies above the rung that it ran on, so each is measured where it stands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ from pytest_llmperf.gpu.energy.sensor import Gauge, Sensor
 from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
 from pytest_llmperf.gpu.sampling.watch import Watch
 
-__all__ = ["SETTLE_S", "BoardIdle", "IdleLadder", "IdlePower", "Waits", "idle_of", "idle_power", "idle_window_s"]
+__all__ = [
+    "SETTLE_S",
+    "BoardIdle",
+    "Floor",
+    "IdleLadder",
+    "IdlePower",
+    "Waits",
+    "idle_of",
+    "idle_power",
+    "idle_window_s",
+]
 
 #: Seconds that boards get to calm down; so long their utilisation may tell what was before.
 SETTLE_S = 1.0
@@ -33,6 +43,7 @@ _SHORTEST_S = 1.0
 #: Idle power hardly moves: so many readings of it do where there is no counter.
 _POWER_READINGS = 20
 _NOT_YET = Unreadable("it was not measured")
+_NOT_ASKED_FOR = Unreadable("only check_idle measures it")
 
 
 class Waits(Protocol):
@@ -168,8 +179,39 @@ def _busy(samples: BoardSamples) -> Unreadable | None:
         return None
     return Unreadable(
         f"the board was busy while its idle power was to be measured: {samples.uuid} worked in {sum(working)} of "
-        f"{len(working)} samples"
+        f"{len(working)} samples",
+        "busy",
     )
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What the boards of one engine drew in one launch while nothing was asked of them, each rung read anew.
+
+    Attributes:
+        uuids: The engine's boards; the readings may hold others beside them.
+        bare: Without any engine and context, the clock free.
+        context: With a CUDA context on every board and nothing else, the clock free.
+        loaded: With the engine up and its model loaded, the clock free.
+        locked: The same at the clock that is held.
+    """
+
+    uuids: tuple[str, ...]
+    bare: Reading[IdlePower]
+    context: Reading[IdlePower]
+    loaded: Reading[IdlePower]
+    locked: Reading[IdlePower]
+
+    @property
+    def invalid(self) -> str | None:
+        """Why it cannot be trusted: a board was not idle, or was lost."""
+        rungs = {"bare": self.bare, "context": self.context, "loaded": self.loaded, "locked": self.locked}
+        why = [
+            f"{name}: {power.reason}"
+            for name, power in rungs.items()
+            if isinstance(power, Unreadable) and power.cause in ("busy", "lost")
+        ]
+        return "; ".join(why) or None
 
 
 @dataclass
@@ -181,12 +223,14 @@ class IdleLadder:
         loaded: With a model loaded, the clock free.
         held: With a model loaded and a clock held, by :attr:`pytest_llmperf.gpu.clocks.HeldClock.key`.
         bare_at_mhz: The clock that was held when ``bare`` was measured; ``None`` when it was free.
+        context: With a CUDA context on every board and nothing else, the clock free.
     """
 
     bare: Reading[IdlePower] = _NOT_YET
     loaded: Reading[IdlePower] = _NOT_YET
     held: dict[str, Reading[IdlePower]] = field(default_factory=dict)
     bare_at_mhz: int | None = None
+    context: Reading[IdlePower] = _NOT_ASKED_FOR
 
     def floor(self, held: str | None) -> Reading[IdlePower]:
         """What net energy takes off: the power with the model loaded, at the clock that is held if one is.
@@ -200,7 +244,7 @@ class IdleLadder:
 
     def to_json(self) -> dict[str, Any]:
         """For the record: watts by rung, ``None`` with a reason where there are none."""
-        rungs = {"bare": self.bare, "loaded": self.loaded}
+        rungs = {"bare": self.bare, "context": self.context, "loaded": self.loaded}
         held = dict(sorted(self.held.items(), key=lambda rung: (len(rung[0]), rung[0])))
         rungs |= {f"held {key}": power for key, power in held.items()}
         known = {name: power for name, power in rungs.items() if not isinstance(power, Unreadable)}
@@ -208,6 +252,7 @@ class IdleLadder:
         return {
             "bare_w": _watts(self.bare),
             "bare_at_mhz": self.bare_at_mhz,
+            "context_w": _watts(self.context),
             "loaded_w": _watts(self.loaded),
             "held_w": {key: _watts(power) for key, power in held.items()},
             "standard_error_w": {name: power.error for name, power in known.items()},

@@ -51,6 +51,8 @@ class WindowReadings:
         dram_utilization: Mean share of the memory bandwidth that was used, by the boards' own counters.
         tensor_utilization: Mean share of the time in which the tensor cores worked.
         memory_used: Bytes, all boards together, at most.
+        sm_activity: Mean share of the SMs that had work; unlike ``gpu_utilization`` it tells one kernel on one SM from
+            a full board.
     """
 
     boards: tuple[BoardEnergy, ...]
@@ -61,12 +63,13 @@ class WindowReadings:
     dram_utilization: Reading[float]
     tensor_utilization: Reading[float]
     memory_used: Reading[float]
+    sm_activity: Reading[float]
 
     @classmethod
     def missing(cls, reason: str) -> WindowReadings:
         """Nothing of all this, for one reason."""
         nothing, none = Unreadable(reason), NoEnergy(reason)
-        return cls((), none, none, nothing, nothing, nothing, nothing, nothing)
+        return cls((), none, none, *[nothing] * 6)
 
 
 #: Of an engine on no board, or on boards that cannot be read from here.
@@ -101,6 +104,7 @@ def read_window(samples: Sequence[BoardSamples], start_ns: int, end_ns: int) -> 
         dram_utilization=_joined(samples, "dram", lambda s: _present(s.dram), statistics.fmean),
         tensor_utilization=_joined(samples, "tensor", lambda s: _present(s.tensor), statistics.fmean),
         memory_used=_joined(samples, "memory_used", lambda s: _most(inside(s.slow_at_ns, s.memory_used)), sum),
+        sm_activity=_joined(samples, "sm", lambda s: _present(s.sm), statistics.fmean),
     )
 
 
@@ -126,7 +130,7 @@ def _joined(
     for one in samples:
         of_board = values(one)
         if not of_board:
-            refused = one.refused.get(name) or one.refused.get("activity" if name in ("dram", "tensor") else name)
+            refused = one.refused.get(name) or one.refused.get("activity" if name in ("dram", "tensor", "sm") else name)
             return Unreadable(refused or "no sample of it falls into the window")
         found += of_board
     return float(join(found))

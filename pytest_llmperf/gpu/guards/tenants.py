@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pytest_llmperf.gpu import Board, Device, GpuProcess, Unreadable
 
-__all__ = ["Tenants"]
+__all__ = ["Tenants", "strangers"]
 
 _MIB = 2**20
 
@@ -95,6 +95,28 @@ class Tenants:
             elif len(strangers) > 1 or any(tenant.name is not None for tenant in strangers):
                 doubts.append(_unknown(board, strangers))
         return faults, doubts
+
+
+def strangers(devices: Iterable[Device], own: int | None = None) -> str | None:
+    """Who is on boards that should be empty, or hold a single process of ours; ``None`` where nobody is to be seen.
+
+    Args:
+        devices: The boards.
+        own: The number of that process, which the driver may list under another one; ``None``: there is none.
+    """
+    from pytest_llmperf.local_processes import described
+
+    found = []
+    for device in devices:
+        processes = device.processes()
+        if isinstance(processes, Unreadable):
+            continue  # the guards of every other measurement say so
+        others = [process for process in processes if process.pid != own]
+        if own is not None and len(others) == len(processes):
+            others = others[1:]
+        if others:
+            found.append(_shared(device.board, [_Tenant(other, described(other.pid)) for other in others]))
+    return "; ".join(found) or None
 
 
 def _shared(board: Board, strangers: Sequence[_Tenant]) -> str:

@@ -14,12 +14,12 @@ from pytest_llmperf.gpu.sampling.sampler import NOTHING, REASONS, BoardSamples
 
 __all__ = ["dump_samples", "load_samples"]
 
-_TIMES = ("at_ns", "counter_at_ns", "slow_at_ns")
+_TIMES = ("at_ns", "counter_at_ns", "slow_at_ns", "activity_since_ns", "activity_at_ns")
 _WHOLE = ("reasons",)
 #: Arrays of numbers, with the decimals that their sensors have.
 _NUMBERS = {
     "power_w": 3, "sm_clock_mhz": 0, "memory_clock_mhz": 0, "counter_j": 3, "temperature_c": 0, "memory_used": 0,
-    "utilization": 2,
+    "utilization": 2, "sm_active": 4,
 }  # fmt: skip
 _PLAIN = ("throttle_ns", "dram", "tensor", "sm", "refused", "power_limit_w")
 
@@ -46,8 +46,9 @@ def dump_samples(samples: BoardSamples, launch: int) -> str:
 def load_samples(line: str) -> tuple[int, BoardSamples]:
     """Launch and samples of a line that :func:`dump_samples` wrote."""
     record = json.loads(line)
-    fields: dict[str, Any] = {name: array("q", accumulate(record[name])) for name in _TIMES}
+    # Older files have no power limit, and no activity over time.
+    fields: dict[str, Any] = {name: array("q", accumulate(record.get(name, ()))) for name in _TIMES}
     fields |= {name: array("q", record[name]) for name in _WHOLE}
-    fields |= {name: array("d", (NOTHING if v is None else v for v in record[name])) for name in _NUMBERS}
-    fields |= {name: record[name] for name in _PLAIN if name in record}  # older files have no power limit
+    fields |= {name: array("d", (NOTHING if v is None else v for v in record.get(name, ()))) for name in _NUMBERS}
+    fields |= {name: record[name] for name in _PLAIN if name in record}
     return record["launch"], BoardSamples(record["uuid"], **fields)

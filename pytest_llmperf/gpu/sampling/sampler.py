@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from pytest_llmperf.gpu import ActivityMeter, Device, Reading, Unreadable
+from pytest_llmperf.gpu import Activity, ActivityMeter, Device, Reading, Unreadable
 from pytest_llmperf.gpu.sampling.counter_reads import CounterReads
 
 __all__ = ["NOTHING", "REASONS", "BoardSamples", "Collect", "Peek", "Sampling", "Start", "main"]
@@ -38,6 +38,8 @@ REASONS = (
 _SLOW_EVERY = 20
 #: As long as a round may take, ns.
 _ROUND_NS = 2_000_000
+#: After so many reads of the performance counters it is known whether they fit into rounds; else they are given up.
+_PULSES_TRIED = 5
 #: How long to wait for one more step of the counters (or one more power reading) at the end, in seconds.
 _AFTERWARDS_S = 0.25
 #: How long to look for the counters' steps at the beginning, in seconds.
@@ -61,6 +63,9 @@ class BoardSamples:
         temperature_c: GPU temperature.
         memory_used: Bytes.
         utilization: 0 to 1.
+        activity_since_ns: From when each mean of the performance counters was taken, where the board has any.
+        activity_at_ns: Until when.
+        sm_active: That mean of the SM activity, 0 to 1.
         throttle_ns: By cause, how much the board's throttle-time counters grew while it was sampled.
         dram: Mean DRAM bandwidth utilisation over the time sampled, 0 to 1.
         tensor: Mean activity of the tensor cores, likewise.
@@ -81,6 +86,9 @@ class BoardSamples:
     temperature_c: array[float] = field(default_factory=lambda: array("d"))
     memory_used: array[float] = field(default_factory=lambda: array("d"))
     utilization: array[float] = field(default_factory=lambda: array("d"))
+    activity_since_ns: array[int] = field(default_factory=lambda: array("q"))
+    activity_at_ns: array[int] = field(default_factory=lambda: array("q"))
+    sm_active: array[float] = field(default_factory=lambda: array("d"))
     throttle_ns: dict[str, int] = field(default_factory=dict)
     dram: float | None = None
     tensor: float | None = None
@@ -103,6 +111,18 @@ class BoardSamples:
             return NOTHING
         return float(reading)
 
+    def activity(self) -> list[tuple[int, int, float]]:
+        """From when until when the SMs had which mean activity, look by look."""
+        return list(zip(self.activity_since_ns, self.activity_at_ns, self.sm_active, strict=True))
+
+    def active(self, since_ns: int, at_ns: int, activity: Reading[Activity]) -> None:
+        """Keep a look at the performance counters; a refusal is noted once."""
+        sm = self.number("sm", activity if isinstance(activity, Unreadable) else activity.sm)
+        if sm == sm and at_ns > since_ns:
+            self.activity_since_ns.append(since_ns)
+            self.activity_at_ns.append(at_ns)
+            self.sm_active.append(sm)
+
 
 class _Board:
     """One board while it is sampled."""
@@ -114,6 +134,9 @@ class _Board:
         self._reads = CounterReads(time.monotonic_ns())
         self._throttled: Mapping[str, Reading[int]] = {}
         self._meter: ActivityMeter | None = None
+        #: Beside the meter from begin to end one from look to look: means of unequal spans do not add up.
+        self._pulse: ActivityMeter | None = None
+        self._pulses = self._pulses_ns = self._pulse_ns = 0
 
     def begin(self) -> None:
         """From now on what the board did counts, for what it counts itself."""
@@ -121,8 +144,11 @@ class _Board:
         meter = self._device.activity_meter()
         if isinstance(meter, Unreadable):
             self.samples.refused["activity"] = meter.reason
-        else:
-            self._meter = meter
+            return
+        self._meter = meter
+        if not isinstance(pulse := self._device.activity_meter(), Unreadable):
+            self._pulse = pulse
+            self._pulse_ns = time.monotonic_ns()
 
     def read(self, round_number: int) -> None:
         device, samples = self._device, self.samples
@@ -174,6 +200,21 @@ class _Board:
         utilization = device.utilization()
         share = utilization if isinstance(utilization, Unreadable) else utilization.gpu
         samples.utilization.append(samples.number("utilization", share))
+        if self._pulse is not None:
+            self._read_pulse(self._pulse)
+
+    def _read_pulse(self, pulse: ActivityMeter) -> None:
+        before = time.monotonic_ns()
+        activity = pulse.read()
+        after = time.monotonic_ns()
+        self.samples.active(self._pulse_ns, after, activity)
+        self._pulse_ns = after
+        self._pulses_ns += after - before
+        self._pulses += 1
+        # The first read may be slow, and a single one late; the counter must not wait for it in every round.
+        if self._pulses == _PULSES_TRIED and self._pulses_ns > _PULSES_TRIED * _ROUND_NS:
+            pulse.close()
+            self._pulse = None
 
     def _reasons(self, reading: Reading[frozenset[str]]) -> int:
         if isinstance(reading, Unreadable):
@@ -199,6 +240,10 @@ class _Board:
                     value = self.samples.number(name, getattr(activity, name))
                     setattr(self.samples, name, value if value == value else None)
             self._meter.close()
+        if self._pulse is not None:
+            self._read_pulse(self._pulse)
+            self._pulse.close()
+            self._pulse = None
 
 
 @dataclass(frozen=True)

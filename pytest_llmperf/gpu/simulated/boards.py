@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pytest_llmperf.clock import NS_PER_S
 from pytest_llmperf.errors import EngineError
 from pytest_llmperf.gpu.clocks.control import BoardId, Clock, DeviceControl
 from pytest_llmperf.gpu.simulated.device import SimulatedDevice
+from pytest_llmperf.gpu.simulated.peaks import peaks_of
+from pytest_llmperf.peaks import DevicePeaks
 from pytest_llmperf.simulation.ramp import Course, Ramp
 from pytest_llmperf.simulation.steps import Pace
 
@@ -64,6 +67,24 @@ class SimulatedBoards:
         """
         self.grow(count)
         return BoardGroup(self, count)
+
+    def peaks(self) -> list[DevicePeaks]:
+        """What a measurement would come to on each, at the clocks that they are held at, or run at freely."""
+        product, count = self._devices[0].product, len(self._devices)
+        sm_mhz = self._clock.sm_mhz or product.max_sm_clock_mhz
+        memory_mhz = self._clock.memory_mhz or product.max_memory_clock_mhz
+        return [peaks_of(product.model, n, count, sm_mhz=sm_mhz, memory_mhz=memory_mhz) for n in range(count)]
+
+    @contextmanager
+    def contexts(self) -> Iterator[None]:
+        """A process holds a CUDA context on each of them within the block, and nothing else."""
+        for device in self._devices:
+            device.hold_context(held=True)
+        try:
+            yield
+        finally:
+            for device in self._devices:
+                device.hold_context(held=False)
 
     # Their time, where no engine drives it.
 

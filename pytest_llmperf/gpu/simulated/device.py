@@ -48,6 +48,7 @@ class SimulatedDevice(SimulatedSensors):
         self._locked_sm: int | None = None
         self._locked_memory: int | None = None
         self._loaded_bytes: int | None = None
+        self._context = False
         self._watched: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         #: The clock at which the limit was last kept: the next one will not be far.
         self._capped_mhz = self.product.max_sm_clock_mhz
@@ -90,6 +91,11 @@ class SimulatedDevice(SimulatedSensors):
     def unload(self) -> None:
         """Nothing is loaded any more."""
         self._loaded_bytes = None
+        self._state_changed()
+
+    def hold_context(self, *, held: bool) -> None:
+        """A process makes a CUDA context and nothing else, or gives it back."""
+        self._context = held
         self._state_changed()
 
     def run(
@@ -208,7 +214,7 @@ class SimulatedDevice(SimulatedSensors):
     def _take_state(self) -> None:
         loaded = self._loaded_bytes is not None
         asked = self._locked_sm or self.product.max_sm_clock_mhz
-        resting = asked if loaded else self._locked_sm or self.product.idle_mhz
+        resting = asked if loaded or self._context else self._locked_sm or self.product.idle_mhz
         memory_mhz = self._locked_memory or self.product.max_memory_clock_mhz
         self._clocked = Clocked(asked, memory_mhz, _RESERVED_BYTES + (self._loaded_bytes or 0))
         self._draws: dict[int, Draw] = {}
@@ -219,7 +225,9 @@ class SimulatedDevice(SimulatedSensors):
         found = self._draws.get(sm_mhz)
         if found is None:
             loaded = self._loaded_bytes is not None
-            found = self._draws[sm_mhz] = draw(self.product.model, sm_mhz, loaded=loaded, scale=self._power_scale)
+            found = self._draws[sm_mhz] = draw(
+                self.product.model, sm_mhz, loaded=loaded, context=self._context, scale=self._power_scale
+            )
         return found
 
     def _present(self, ns: int) -> int:

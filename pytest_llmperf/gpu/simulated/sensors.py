@@ -39,6 +39,8 @@ _UTILIZATION_NS = NS_PER_S // 6
 _AMBIENT_C = 27
 #: A board that has rested for so long says that it is idle: on an H200 not within 0.3 s.
 _IDLE_NS = NS_PER_S
+#: NVML tells power in milliwatts.
+_LAST_DIGIT_W = 0.001
 #: A share below this is rounding.
 _NOTHING = 1e-9
 
@@ -78,15 +80,19 @@ class SimulatedSensors:
         return int((_COUNTER_START_J + self.history.integral("watts", at)) * 1000) / 1000
 
     def power_w(self) -> Reading[float]:
-        """Watts over the window before the last tick."""
-        return self._mean_power(self.product.power_window_ns)
+        """Watts over the window before the last tick; of a board at rest flickering by the last digit, as real ones do.
+
+        Who watches the sensor of a board at rest then sees when it is updated.
+        """
+        at, window_ns = self.power_tick(self._moment(_READ_NS)), self.product.power_window_ns
+        flickers = at // self.product.power_period_ns % 2 and self.history.share("busy", at - window_ns, at) < _NOTHING
+        return self._mean_power(at, window_ns) + (_LAST_DIGIT_W if flickers else 0.0)
 
     def mean_power_w(self) -> Reading[float]:
         """Watts as a mean over the second before the last tick."""
-        return self._mean_power(_MEAN_NS)
+        return self._mean_power(self.power_tick(self._moment(_READ_NS)), _MEAN_NS)
 
-    def _mean_power(self, window_ns: int) -> float:
-        at = self.power_tick(self._moment(_READ_NS))
+    def _mean_power(self, at: int, window_ns: int) -> float:
         return round(self.history.mean("watts", at - window_ns, at), 3)
 
     def power_tick(self, at_ns: int) -> int:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.clock import NS_PER_S
-from pytest_llmperf.gpu import Reading, Unreadable
+from pytest_llmperf.gpu import ActivityMeter, Reading, Unreadable
 from pytest_llmperf.gpu.sampling.sampler import NOTHING, REASONS, BoardSamples
 from pytest_llmperf.gpu.simulated.device import RESTED_NS, SimulatedDevice
 from pytest_llmperf.gpu.simulated.history import Level
@@ -92,6 +92,8 @@ class _Reader:
         self._tick: int | None = None
         self._level: Level | None = None
         self._watts, self._clocks, self._reasons = NOTHING, (NOTHING, NOTHING), -1
+        self._pulse: Reading[ActivityMeter] | None = None
+        self._pulse_ns = 0
 
     def read(self, begun_ns: int, ended_ns: int, interval_ns: int) -> BoardSamples:
         start = begun_ns - _LEAD_STEPS * self._device.product.counter_period_ns
@@ -137,6 +139,12 @@ class _Reader:
         utilization = device.utilization()
         share = utilization if isinstance(utilization, Unreadable) else utilization.gpu
         samples.utilization.append(samples.number("utilization", share))
+        outside = self._timeline.outside(moment)
+        if self._pulse is None:
+            self._pulse = device.activity_meter()
+        elif not isinstance(self._pulse, Unreadable):
+            samples.active(self._pulse_ns, outside, self._pulse.read())
+        self._pulse_ns = outside
 
     def _counter(self, moment: int) -> None:
         self._moment = moment

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.exporters.markdown import code, fence, keep_within, table, text
+from pytest_llmperf.report.exporters.pictures import FOLDER, Picture
 from pytest_llmperf.report.units import format_change, format_value
 from pytest_llmperf.report.wording import (
     against,
@@ -37,14 +38,23 @@ _COLUMNS = (("ttft", "TTFT", False), ("tpot", "TPOT", False), ("throughput", "to
 _UNJUDGED = ("invalid", "incomparable", "no-baseline")
 
 
-def summary(results: Results) -> str:
-    """The summary of a run as Markdown, of at most :data:`LONGEST` characters; what was cut is said."""
+def summary(results: Results, pictures: Sequence[Picture] = (), undrawn: str | None = None) -> str:
+    """The summary of a run as Markdown, of at most :data:`LONGEST` characters; what was cut is said.
+
+    Args:
+        results: Of the run.
+        pictures: Charts that lie beside the summary. Each takes one line, which a comment of a pull request has to
+            leave out: there is no folder beside one.
+        undrawn: Why there are no more of them.
+    """
     tests = results.worst_first()
     before = [*_head(tests), *_worst(tests), *_environment(results)]
     after = [
         *_section("Inconclusive", _inconclusive(tests)),
         *_section("Not judged", _unjudged(tests), _remedy(results, tests)),
         *_section("Improved", _improved(tests), _acceptance(results, tests)),
+        *_section("Findings", _findings(results)),
+        *_charts(pictures, undrawn),
         *_section("Baselines", _baselines(results)),
         *_section("How it was judged", _judged(results)),
     ]
@@ -202,6 +212,24 @@ def _acceptance(results: Results, tests: Sequence[TestRecord]) -> list[str]:
 def _command(results: Results, tests: Sequence[str] = ()) -> list[str]:
     command = saving(results.run.command, tests)
     return fence(command) if len(command) <= 2000 else ["(the command of the run, with `--llmperf-save`)"]
+
+
+def _findings(results: Results) -> list[str]:
+    """What several tests say together, of each finding the first sentence."""
+    return [
+        f"{text(finding.title)}: {text(finding.sentences[0], 600)}" for finding in results.findings if finding.sentences
+    ]
+
+
+def _charts(pictures: Sequence[Picture], undrawn: str | None) -> list[str]:
+    if not pictures and undrawn is None:
+        return []
+    lines = ["#### Charts", ""]
+    if pictures:
+        lines += [f"In the folder `{FOLDER}` beside this file; all others, with their data, in report.html.", ""]
+    for picture in pictures:
+        lines += [f"**{text(picture.caption, 200)}** ![{text(picture.chart.description, 500)}]({picture.path})", ""]
+    return [*lines, text(undrawn, 600), ""] if undrawn else lines
 
 
 def _baselines(results: Results) -> list[str]:

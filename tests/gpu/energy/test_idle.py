@@ -4,13 +4,14 @@ import asyncio
 import json
 import math
 from array import array
+from dataclasses import replace
 
 import pytest
 
 from pytest_llmperf.clock import MonotonicClock, VirtualClock
 from pytest_llmperf.errors import EngineError
 from pytest_llmperf.gpu import Unreadable
-from pytest_llmperf.gpu.energy.idle import BoardIdle, IdleLadder, IdlePower, idle_of, idle_power, idle_window_s
+from pytest_llmperf.gpu.energy.idle import BoardIdle, Floor, IdleLadder, IdlePower, idle_of, idle_power, idle_window_s
 from pytest_llmperf.gpu.energy.sensor import Gauge, Sensor
 from pytest_llmperf.gpu.nvml import Nvml
 from pytest_llmperf.gpu.sampling.sampler import REASONS, BoardSamples
@@ -163,15 +164,30 @@ def test_the_record_of_a_ladder():
     found = ladder.to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert list(found["held_w"]) == ["900", "1200"]
+    assert replace(ladder, context=watts(110.0)).to_json()["context_w"] == 110
     assert found == {
         "bare_w": 79,
         "bare_at_mhz": None,
+        "context_w": None,
         "loaded_w": None,
         "held_w": {"900": 130, "1200": None},
         "standard_error_w": {"bare": 0.1, "held 900": math.hypot(0.1, 0.1)},
         "boards_w": {"GPU-0": {"bare": 79, "held 900": 60}, "GPU-1": {"held 900": 70}},
-        "reasons": {"loaded": "the clock was held", "held 1200": "busy"},
+        "reasons": {"context": "only check_idle measures it", "loaded": "the clock was held", "held 1200": "busy"},
     }
+
+
+def test_a_floor_is_invalid_where_a_board_was_not_idle_or_lost_and_not_for_what_it_cannot_have():
+    floor = Floor(("GPU-0",), watts(79.0), Unreadable("no libcuda", "absent"), watts(125.0), Unreadable("no clock"))
+    assert floor.invalid is None
+    assert replace(floor, bare=Unreadable("PID 1 was there", "busy")).invalid == "bare: PID 1 was there"
+    both = replace(floor, context=Unreadable("gone", "lost"), locked=Unreadable("it worked", "busy"))
+    assert both.invalid == "context: gone; locked: it worked"
+
+
+def test_a_board_that_worked_is_told_from_one_that_cannot_be_read():
+    assert idle_of([samples(utilization=(0.9,))]).cause == "busy"
+    assert idle_of([]).cause == "other"
 
 
 def measured(seconds=1.0, times=1):

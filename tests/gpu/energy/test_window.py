@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from pytest_llmperf.gpu import Unreadable
+from pytest_llmperf.gpu import Activity, Unreadable
 from pytest_llmperf.gpu.energy import NoEnergy
 from pytest_llmperf.gpu.energy.window import NOBODY_READ, read_window
 from pytest_llmperf.gpu.sampling.file import dump_samples, load_samples
@@ -15,8 +15,8 @@ from ..readings import S, board_samples
 
 
 def test_joules_and_bytes_are_added_and_shares_averaged():
-    first = board_samples("GPU-a", watts=200, clock=1500, memory=10, utilization=0.8, dram=0.5, tensor=0.1)
-    second = board_samples("GPU-b", watts=300, clock=1500, memory=20, utilization=0.4, dram=0.7, tensor=0.3)
+    first = board_samples("GPU-a", watts=200, clock=1500, memory=10, utilization=0.8, dram=0.5, tensor=0.1, sm=0.9)
+    second = board_samples("GPU-b", watts=300, clock=1500, memory=20, utilization=0.4, dram=0.7, tensor=0.3, sm=0.8)
     found = read_window([first, second], S, 2 * S)
     assert found.energy.source == "counter"
     assert found.energy.watts == pytest.approx(500, rel=0.01)
@@ -26,6 +26,7 @@ def test_joules_and_bytes_are_added_and_shares_averaged():
     assert found.gpu_utilization == pytest.approx(0.6)
     assert found.dram_utilization == pytest.approx(0.6)
     assert found.tensor_utilization == pytest.approx(0.2)
+    assert found.sm_activity == pytest.approx(0.85)
     assert found.sm_clock_hz == 1500e6
 
 
@@ -76,7 +77,7 @@ def test_what_one_board_refuses_has_no_sum():
 
 def test_activity_that_is_not_supported_says_so():
     found = read_window([board_samples(refused={"activity": "GPM is not supported"})], 0, 3 * S)
-    assert found.dram_utilization == Unreadable("GPM is not supported")
+    assert found.dram_utilization == found.sm_activity == Unreadable("GPM is not supported")
 
 
 def test_only_the_window_counts():
@@ -117,6 +118,7 @@ def test_no_board_is_one_reason_for_everything():
 
 def test_samples_are_kept_in_strict_json():
     before = board_samples(power=False, throttle_ns={"thermal": 3}, dram=0.5, power_limit_w=300.0)
+    before.active(0, 200_000_000, Activity(0.25, 0.1, 0.5))
     line = dump_samples(before, 2)
     assert "\n" not in line
     json.loads(line, parse_constant=pytest.fail)
@@ -127,8 +129,11 @@ def test_samples_are_kept_in_strict_json():
     assert all(watts != watts for watts in after.power_w)
     assert after.power_limit_w == 300.0
     older = json.loads(line)
-    del older["power_limit_w"]
-    assert load_samples(json.dumps(older))[1].power_limit_w is None
+    assert after.activity() == [(0, 200_000_000, 0.25)]
+    for name in ("power_limit_w", "activity_since_ns", "activity_at_ns", "sm_active"):
+        del older[name]
+    again = load_samples(json.dumps(older))[1]
+    assert (again.power_limit_w, again.activity()) == (None, [])
 
 
 def test_a_board_that_was_not_read_at_all_is_kept_too():

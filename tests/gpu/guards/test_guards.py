@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from pytest_llmperf.gpu.guards import Findings, Guards, idle_throughout
+from pytest_llmperf.gpu.guards.tenants import strangers
 from pytest_llmperf.gpu.guards.xid import in_words
 from pytest_llmperf.gpu.nvml import Nvml, boards
 from pytest_llmperf.gpu.sampling.sampler import NOTHING, REASONS, BoardSamples, Sampling
@@ -127,6 +128,33 @@ class TestOthersOnTheBoard:
         fake_nvml.set(1, processes=f"{NOBODY}:7")
         found = guarded("two-h200").end()
         assert found.invalid == f"another process computed on GPU 1: PID {NOBODY} (hidden from here, 7 MiB)"
+
+
+class TestBoardsThatShouldBeEmpty:
+    """Or hold one process of ours, whatever number the driver has for it."""
+
+    @pytest.mark.parametrize(
+        ("listed", "own", "who"),
+        [
+            ("", None, None),
+            ("", 7, None),
+            (f"{NOBODY}:5", None, f"another process computed on GPU 0: PID {NOBODY} (hidden from here, 5 MiB)"),
+            (f"{NOBODY}:5", NOBODY, None),
+            (f"{NOBODY}:5", 7, None),
+            (f"{NOBODY}:5 {NOBODY + 1}:5", NOBODY + 1, f"another process computed on GPU 0: PID {NOBODY} "),
+            (f"{NOBODY}:5 {NOBODY + 1}:5", 7, f"another process computed on GPU 0: PID {NOBODY + 1} "),
+        ],
+    )
+    def test_who_is_there_is_told(self, fake_nvml, listed, own, who):
+        fake_nvml.set(0, processes=listed)
+        with Nvml() as nvml:
+            found = strangers([nvml.device(board) for board in nvml.boards()], own)
+        assert found is None if who is None else found.startswith(who)
+
+    def test_of_a_board_that_lists_nobody_nothing_is_known(self, fake_nvml):
+        fake_nvml.set(0, error__nvmlDeviceGetComputeRunningProcesses="NOT_SUPPORTED")
+        with Nvml() as nvml:
+            assert strangers([nvml.device(board) for board in nvml.boards()]) is None
 
 
 class TestOthersWhereTheDriverCountsOtherwise:

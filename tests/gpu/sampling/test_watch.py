@@ -52,6 +52,12 @@ def test_every_quantity_of_every_board(fake_nvml):
         assert len(one.slow_at_ns) == len(one.temperature_c) == len(one.memory_used) == len(one.utilization) > 1
         assert one.dram is not None
         assert 0 <= one.dram <= 1
+        assert 0 <= one.sm <= 1
+        looks = one.activity()
+        assert len(looks) > 2
+        assert all(end == begin for (_, end, _), (begin, _, _) in pairwise(looks))
+        assert before < looks[0][0] < looks[-1][1] < after
+        assert all(0 <= share <= 1 for _, _, share in looks)
         assert set(one.throttle_ns.values()) == {0}
 
 

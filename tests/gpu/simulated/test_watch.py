@@ -69,6 +69,12 @@ def test_every_quantity():
     assert samples.at_ns[-1] > end + 100 * MS
     assert 0 < samples.dram < 0.7
     assert samples.sm == pytest.approx(1)
+    looks = samples.activity()
+    assert (looks[0][0], looks[-1][1]) == (samples.at_ns[0], samples.at_ns[-1])
+    assert all(end == start for (_, end, _), (start, _, _) in pairwise(looks))
+    within = [share for start, stop, share in looks if begin <= start and stop <= end]
+    assert within == pytest.approx([1] * len(within))
+    assert looks[-1][2] < 1  # it ended meanwhile
     assert samples.refused == {}
     capped = samples.throttle_ns.pop("sw_power_cap")
     assert 0 <= capped <= end - begin
@@ -130,7 +136,7 @@ def test_it_serves_again_and_over_the_opening_of_an_engine():
     # On this loop nothing is waited for: it is not the engine's.
     (idle,), (over,) = asyncio.run(twice())
     assert isinstance(idle, BoardSamples)
-    assert set(idle.power_w) == {80}
+    assert set(idle.power_w) == {80, 80.001}
     assert over.at_ns[-1] == 0
     # Half a second, two steps of the counter before it, and up to the next whole second of the board's life.
     assert over.at_ns[0] == pytest.approx(-1.2e9, abs=1)

@@ -1,0 +1,156 @@
+"""What do other number formats, and a compiled engine, change: speed, energy, memory, room for sequences, answers?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_llmperf.findings.points import Point, group, varied
+from pytest_llmperf.findings.telling import (
+    Labels,
+    Rows,
+    change,
+    column,
+    finding,
+    share,
+    short,
+    size,
+)
+from pytest_llmperf.report.units import printable
+from pytest_llmperf.results import Finding, Results
+
+__all__ = ["formats", "kv_capacity"]
+
+_FORMAT = ("quantization", "kv_cache_dtype", "enforce_eager", "dtype")
+_METRICS = ("ttft", "tpot", "throughput", "tpj", "power", "memory_used")
+_PLAIN_DTYPES = ("bfloat16", "float16")
+
+
+def formats(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
+    """A finding for each load that ran in two or more formats; its batches together."""
+    found = []
+    for members in group(points, *_FORMAT, "size"):
+        sizes = [load for load in varied(members, "size") if len([p for p in members if p.axes.size == load]) > 1]
+        compared = [point for point in members if point.axes.size in sizes]
+        if compared:
+            found.append(_finding(compared, labels))
+    return found
+
+
+def kv_capacity(point: Point) -> float | None:
+    """Tokens that the KV cache of the engine holds; ``None`` where it does not tell."""
+    engine = point.test.engine
+    blocks, each = (None if engine is None else engine.args.get(name) for name in ("num_gpu_blocks", "block_size"))
+    if isinstance(blocks, bool) or isinstance(each, bool) or not isinstance(blocks, int) or not isinstance(each, int):
+        return None
+    return float(blocks * each)
+
+
+def _weights(point: Point) -> float | None:
+    return None if point.test.roof is None else point.test.roof.weight_bytes
+
+
+def _named(point: Point, several_dtypes: bool) -> str:
+    axes = point.axes
+    parts = [f"{axes.quantization} weights"] if axes.quantization else []
+    if axes.kv_cache_dtype != "auto":
+        parts.append(f"{axes.kv_cache_dtype} KV cache")
+    if axes.enforce_eager:
+        parts.append("eager")
+    if several_dtypes or not parts:
+        parts.insert(0, axes.dtype)
+    return printable(", ".join(parts))
+
+
+def _plainness(point: Point) -> tuple[bool, bool, bool, bool, str]:
+    axes = point.axes
+    return (
+        axes.quantization is not None, axes.kv_cache_dtype != "auto", axes.enforce_eager,
+        axes.dtype not in _PLAIN_DTYPES, axes.dtype,
+    )  # fmt: skip
+
+
+def _finding(points: Sequence[Point], labels: Labels) -> Finding:
+    axes = points[0].axes
+    dtypes = len(varied(points, "dtype")) > 1
+    rows: Rows = []
+    told: dict[str, list[str]] = {}
+    for load in varied(points, "size"):
+        members = sorted([p for p in points if p.axes.size == load], key=_plainness)
+        reference = members[0]
+        for point in members:
+            outputs = point.test.outputs
+            agreement = None if outputs is None else outputs.token_agreement
+            rows.append([_named(point, dtypes), load, *(point.value(name) for name in _METRICS), _weights(point),
+                         kv_capacity(point), agreement])  # fmt: skip
+            if point is not reference:
+                changes = _changes(reference, point)
+                if changes:
+                    told.setdefault(_named(point, dtypes), []).append(f"{changes} at {size(point.axes)}")
+    plain = min(points, key=_plainness)
+    sentences = [
+        f"{_capital(short(name))} against {_against(name, plain, dtypes)}: {'; '.join(_ends(parts))}."
+        for name, parts in told.items()
+    ]
+    sentences += _room(points, dtypes) + _answers(points, dtypes)
+    columns = [
+        column("format", "Format"), column(axes.load), *(column(name) for name in _METRICS),
+        column("weight_bytes", "Weights", "B"), column("kv_tokens", "Tokens that the KV cache holds"),
+        column("token_agreement", "Answers' agreement with their baseline", "1"),
+    ]  # fmt: skip
+    return finding(
+        "formats", labels.name(axes, *_FORMAT, "size"), labels.title("Formats", axes, *_FORMAT, "size"),
+        sentences or ["Nothing that could be compared was measured in two formats."], columns, rows, points,
+    )  # fmt: skip
+
+
+def _against(name: str, plain: Point, dtypes: bool) -> str:
+    """What a format is held against; what an eager engine differs in is that the other is compiled."""
+    return "compiled" if name == "eager" and not plain.axes.enforce_eager else short(_named(plain, dtypes))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _ends(parts: Sequence[str]) -> list[str]:
+    """Of many batches the first and the last; the table has them all."""
+    return list(parts) if len(parts) < 3 else [parts[0], parts[-1]]
+
+
+def _changes(reference: Point, point: Point) -> str:
+    names = (("tpot", "TPOT"), ("ttft", "TTFT")) if point.value("tpot") else (("e2e_latency", "latency"),)
+    found = []
+    for name, called in names:
+        before, now = reference.value(name), point.value(name)
+        if before is not None and now is not None:
+            found.append(f"{called} {change(before, now)}")
+    before, now = reference.value("tpj"), point.value("tpj")
+    if before is not None and now is not None:
+        found.append(f"energy per token {change(now, before)}")
+    return ", ".join(found)
+
+
+def _room(points: Sequence[Point], dtypes: bool) -> list[str]:
+    """What the formats leave for the KV cache."""
+    reference = min(points, key=_plainness)
+    before = kv_capacity(reference)
+    seen: dict[str, str] = {}
+    for point in sorted(points, key=_plainness):
+        now = kv_capacity(point)
+        if before and now and now != before:
+            seen.setdefault(short(_named(point, dtypes)), f"{change(before, now)} ({now:,.0f} tokens)")
+    return [f"Room in the KV cache with {name}: {text}." for name, text in seen.items()]
+
+
+def _answers(points: Sequence[Point], dtypes: bool) -> list[str]:
+    """How far each format's answers to fixed prompts agree with those of its own baseline, where they were compared."""
+    seen: dict[str, float] = {}
+    for point in sorted(points, key=_plainness):
+        outputs = point.test.outputs
+        if outputs is not None and outputs.token_agreement is not None:
+            name = short(_named(point, dtypes))
+            seen[name] = min(seen.get(name, 1.0), outputs.token_agreement)
+    return [
+        f"Answers with {name} agree with their baseline in {share(value)} of the tokens."
+        for name, value in seen.items()
+    ]

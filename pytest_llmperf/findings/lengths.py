@@ -1,0 +1,121 @@
+"""What does a prompt token add to latency, what an output token, and how near does prefill come to the compute roof?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pytest_llmperf.findings.fits import Line, least_squares
+from pytest_llmperf.findings.points import Point, at_one_clock, group
+from pytest_llmperf.findings.telling import (
+    Labels,
+    Rows,
+    column,
+    finding,
+    listed,
+    quantity,
+    share,
+)
+from pytest_llmperf.results import Finding, Results
+
+__all__ = ["lengths"]
+
+#: A constant, a prompt token, an output token: and one point more, so that the fit has something to miss.
+_LEAST_POINTS = 4
+#: Beside each other as in the published comparison: 512 more prompt tokens, 8 more output tokens.
+_PROMPT, _OUTPUT = 512, 8
+
+
+def lengths(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
+    """A finding for each load of two or more prompt and two or more output lengths."""
+    told = [
+        point
+        for point in points
+        if isinstance(point.axes.input_len, int) and isinstance(point.axes.output_len, int)
+        and point.axes.load != "trace" and point.value("e2e_latency")
+    ]  # fmt: skip
+    grids = [grid for members in group(told, "input_len", "output_len") if (grid := _grid(members))]
+    return [_finding(grid, labels) for grid in at_one_clock(grids) if len(grid) >= _LEAST_POINTS]
+
+
+def _grid(points: Sequence[Point]) -> list[Point]:
+    """The points of a grid among others: each with another of its prompt length, and another of its output length."""
+    kept = list(points)
+    while True:
+        prompts = Counter(point.axes.input_len for point in kept)
+        outputs = Counter(point.axes.output_len for point in kept)
+        left = [p for p in kept if prompts[p.axes.input_len] > 1 and outputs[p.axes.output_len] > 1]
+        if len(left) == len(kept):
+            return kept
+        kept = left
+
+
+def _finding(points: Sequence[Point], labels: Labels) -> Finding:
+    axes = points[0].axes
+    rows: Rows = []
+    for point in points:
+        latency, ttft = point.value("e2e_latency"), point.value("ttft")
+        part = None if ttft is None or latency is None else min(1.0, ttft / latency)
+        mfu = point.value("mfu") if point.axes.output_len == 1 else None
+        rows.append([_length(point.axes.input_len), _length(point.axes.output_len), latency, ttft, part, mfu])
+    columns = [
+        column("input_len"), column("output_len"), column("e2e_latency"), column("ttft"),
+        column("prompt_share", "Prompt's share of the latency", "1"), column("mfu", "MFU of the prefill"),
+    ]  # fmt: skip
+    fit = least_squares(
+        [(1.0, _length(p.axes.input_len), _length(p.axes.output_len)) for p in points],
+        [p.value("e2e_latency") or 0.0 for p in points],
+    )
+    return finding(
+        "lengths",
+        labels.name(axes, "input_len", "output_len"),
+        labels.title("Latency by prompt and output length", axes, "input_len", "output_len"),
+        [*_costs(fit), *_share(points), *_prefill(points)],
+        columns,
+        rows,
+        points,
+    )
+
+
+def _length(tokens: int | str | None) -> float:
+    return float(tokens) if isinstance(tokens, int) else 0.0
+
+
+def _costs(fit: Line | None) -> list[str]:
+    if fit is None:
+        return ["The lengths of this grid do not tell what a prompt token and what an output token cost."]
+    fixed, prompt, output = fit.coefficients
+    one, other = prompt * _PROMPT, output * _OUTPUT
+    word = "less than" if one < other else "more than"
+    worst = f"{fit.worst * 100:.1f} %"
+    return [
+        f"{_PROMPT} more prompt tokens cost {quantity(one, 'ttft')}, {word} {_OUTPUT} more output tokens "
+        f"({quantity(other, 'ttft')}).",
+        f"Latency = {quantity(fixed, 'ttft')} + {quantity(prompt, 'ttft')} a prompt token + {quantity(output, 'ttft')} "
+        f"an output token, by least squares of the relative distances; no point is further from it than {worst}.",
+    ]
+
+
+def _share(points: Sequence[Point]) -> list[str]:
+    """The prompt's share of the latency at the two ends of the grid that differ most in it, of those that decode."""
+    parts = [
+        ((point.value("ttft") or 0) / (point.value("e2e_latency") or 1), point)
+        for point in points
+        if point.axes.output_len != 1 and point.value("ttft")
+    ]
+    if len(parts) < 2:
+        return []
+    low, high = min(parts, key=lambda one: one[0]), max(parts, key=lambda one: one[0])
+    ends = [
+        f"{share(part)} with {point.axes.input_len} + {point.axes.output_len} tokens" for part, point in (low, high)
+    ]
+    return [f"The prompt's share of the latency (until the first token) is from {ends[0]} to {ends[1]}."]
+
+
+def _prefill(points: Sequence[Point]) -> list[str]:
+    reached = [
+        f"{share(mfu)} with {point.axes.input_len} prompt tokens"
+        for point in points
+        if point.axes.output_len == 1 and (mfu := point.value("mfu")) is not None
+    ]
+    return [f"Of the peak FLOP/s prefill reaches {listed(reached)}."] if reached else []

@@ -1,0 +1,162 @@
+"""What do prefill and decode cost, apart and together: time, power, utilisation, joules a token?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_llmperf.findings.points import Axes, Point, distinct, group
+from pytest_llmperf.findings.telling import (
+    Labels,
+    Rows,
+    column,
+    finding,
+    megahertz,
+    quantity,
+    ratio,
+    share,
+    size,
+    slug,
+)
+from pytest_llmperf.results import Finding, Results
+
+__all__ = ["phases"]
+
+_COLUMNS = ("e2e_latency", "power", "gpu_utilization", "sm_activity")
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """The phases of one load.
+
+    Attributes:
+        prefill: Requests for one output token; ``None`` where only :meth:`check_phases` ran.
+        decode: Requests with one prompt token; likewise.
+        whole: The requests that both are parts of.
+        prefill_jpt: Joules a prompt token.
+        decode_jpt: Joules an output token.
+    """
+
+    prefill: Point | None
+    decode: Point | None
+    whole: Point | None
+    prefill_jpt: float
+    decode_jpt: float
+
+    @property
+    def points(self) -> list[Point]:
+        return [point for point in (self.prefill, self.decode, self.whole) if point is not None]
+
+
+def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
+    """A finding for each batch whose phases were measured apart.
+
+    Of a sweep over the clock it tells one place: the clock that runs free, or else the highest.
+    """
+    static = [point for point in points if point.axes.load == "batch"]
+    both = {point.axes: point for point in distinct(point for point in static if point.test.phases is not None)}
+    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both)]
+    chosen: dict[tuple[object, ...], _Apart] = {}
+    for one in apart:
+        axes = one.points[-1].axes
+        place = axes.without("clock")
+        held = chosen.get(place)
+        if held is None or (held.points[-1].axes.clock is not None and _higher(axes.clock, held.points[-1].axes.clock)):
+            chosen[place] = one
+    return [_finding(one, labels) for one in chosen.values()]
+
+
+def _higher(clock: float | None, than: float) -> bool:
+    return clock is None or clock > than
+
+
+def _apart(members: Sequence[Point], both: Mapping[Axes, Point]) -> list[_Apart]:
+    """The pairs of phases among points that differ in their lengths only.
+
+    Args:
+        members: These points.
+        both: Tests that took the phases apart themselves, by where they lie.
+    """
+    taken_apart = {(p.axes.input_len, p.axes.output_len): both[p.axes] for p in members if p.axes in both}
+    prefills = {p.axes.input_len: p for p in members if p.axes.output_len == 1 and p.value("prefill_jpt")}
+    decodes = {p.axes.output_len: p for p in members if p.axes.input_len == 1 and p.value("decode_jpt")}
+    wholes = {(p.axes.input_len, p.axes.output_len): p for p in members if p.axes.input_len != 1 != p.axes.output_len}
+    shapes = [place for place in wholes if place in taken_apart or (place[0] in prefills and place[1] in decodes)]
+    if not shapes and prefills and decodes:
+        longest = (max(prefills, key=_tokens), max(decodes, key=_tokens))
+        shapes = [longest]
+    found = []
+    for prompt, output in shapes:
+        prefill, decode, own = prefills.get(prompt), decodes.get(output), taken_apart.get((prompt, output))
+        prefill_jpt = _first(own, prefill, "prefill_jpt")
+        decode_jpt = _first(own, decode, "decode_jpt")
+        if prefill_jpt is not None and decode_jpt is not None:
+            whole = wholes.get((prompt, output), own)
+            found.append(_Apart(prefill, decode, whole, prefill_jpt, decode_jpt))
+    return found
+
+
+def _tokens(length: int | str | None) -> int:
+    return length if isinstance(length, int) else 0
+
+
+def _first(one: Point | None, other: Point | None, name: str) -> float | None:
+    return next((value for point in (one, other) if point is not None and (value := point.value(name))), None)
+
+
+def _finding(apart: _Apart, labels: Labels) -> Finding:
+    whole = apart.points[-1]
+    prompt = (apart.whole or apart.prefill or whole).axes.input_len
+    output = (apart.whole or apart.decode or whole).axes.output_len
+    rows: Rows = [
+        ["prefill", *_row(apart.prefill, prompt, 1), apart.prefill_jpt],
+        ["decode", *_row(apart.decode, 1, output), apart.decode_jpt],
+    ]
+    if apart.whole is not None:
+        rows.append(["end to end", *_row(apart.whole, prompt, output), apart.whole.value("jpt")])
+    columns = [
+        column("phase", "Phase"), column("input_len"), column("output_len"), *(column(name) for name in _COLUMNS),
+        column("jpt", "Energy per token of the phase"),
+    ]  # fmt: skip
+    return finding(
+        "phases",
+        slug(labels.name(whole.axes, "input_len", "output_len"), f"{prompt}-{output}"),
+        f"{labels.title('Prefill and decode', whole.axes, 'input_len', 'output_len')}, {prompt} + {output} tokens",
+        [_energy(apart, whole), *_time(apart), *_power(apart)],
+        columns,
+        rows,
+        apart.points,
+    )
+
+
+def _row(point: Point | None, prompt: int | str | None, output: int | str | None) -> list[float | str | None]:
+    return [prompt, output, *(None if point is None else point.value(name) for name in _COLUMNS)]
+
+
+def _energy(apart: _Apart, whole: Point) -> str:
+    at = f" at {megahertz(whole.axes.clock)}" if whole.axes.clock is not None else ""
+    prefill, decode = quantity(apart.prefill_jpt, "jpt"), quantity(apart.decode_jpt, "jpt")
+    return (
+        f"A decoded token takes {ratio(apart.decode_jpt / apart.prefill_jpt)} times the energy of a prefilled one "
+        f"({decode} against {prefill}), {size(whole.axes)}{at}."
+    )
+
+
+def _time(apart: _Apart) -> list[str]:
+    """How the time of a request divides."""
+    whole = apart.whole
+    if whole is None or (latency := whole.value("e2e_latency")) is None or (ttft := whole.value("ttft")) is None:
+        return []
+    return [
+        f"Of {quantity(latency, 'e2e_latency')} end to end, {quantity(ttft, 'ttft')} ({share(ttft / latency)}) pass "
+        "until the first token."
+    ]
+
+
+def _power(apart: _Apart) -> list[str]:
+    if apart.prefill is None or apart.decode is None:
+        return []
+    watts = [point.value("power") for point in (apart.prefill, apart.decode)]
+    if watts[0] is None or watts[1] is None:
+        return []
+    return [f"Prefill draws {quantity(watts[0], 'power')}, decode {quantity(watts[1], 'power')}."]

@@ -1,0 +1,106 @@
+"""What a chart is, and how its template, parameters and datasets become one spec."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_llmperf.report.charts.templates import templates
+
+__all__ = ["Chart", "Row", "complete", "fill", "number", "slug"]
+
+#: One item of a dataset, flat.
+Row = dict[str, float | int | str | None]
+
+#: So many significant digits can be seen in a chart and read in its tooltip.
+_DIGITS = 5
+#: So much of a name is kept in a slug, its end, where tests of one file differ.
+_LONGEST = 50
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart: which template draws it, and its data.
+
+    Attributes:
+        id: A slug, unique in a run and the same in every run.
+        template: The key of :func:`~pytest_llmperf.report.charts.templates.templates`.
+        title: What it shows, in a few words.
+        description: What it shows with its main figures, for screen readers and as the text of an image.
+        rows: The dataset ``rows``; fields end in their unit, such as ``tpot_ms``.
+        extra: Further datasets by name, such as ``marks``.
+        params: What the template's placeholders stand for; from constants of this package alone.
+    """
+
+    id: str
+    template: str
+    title: str
+    description: str
+    rows: Sequence[Row]
+    extra: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    params: Mapping[str, str | int | Sequence[str]] = field(default_factory=dict)
+
+
+def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
+    """The whole spec, its data inlined, as the page's script makes it as well (``llmperfCharts.spec``).
+
+    Args:
+        chart: What to draw.
+        width: Of the chart with its axes and legends, in pixels.
+    """
+    datasets = {"rows": list(chart.rows), **{name: list(rows) for name, rows in chart.extra.items()}}
+    spec: dict[str, Any] = _without_empty(fill(templates()[chart.template], chart.params), datasets)
+    spec["width"] = width
+    spec["params"] = [{"name": "whole", "value": width}]
+    spec["datasets"] = datasets
+    return spec
+
+
+def _without_empty(spec: dict[str, Any], datasets: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """Without the layers that would show nothing: an axis over no values has no ends."""
+    if "layer" not in spec:
+        return spec
+    shown = [layer for layer in spec["layer"] if "data" not in layer or datasets[layer["data"]["name"]]]
+    return {**spec, "layer": [_without_empty(layer, datasets) for layer in shown]}
+
+
+def fill(node: Any, params: Mapping[str, str | int | Sequence[str]]) -> Any:
+    """A copy in which every text ``"$name"`` is the parameter of that name.
+
+    Where a list holds the placeholder of a list, its items take the place.
+    """
+    if isinstance(node, str):
+        return params.get(node[1:], node) if node.startswith("$") else node
+    if isinstance(node, dict):
+        return {key: fill(value, params) for key, value in node.items()}
+    if isinstance(node, list):
+        filled: list[Any] = []
+        for item in node:
+            value = fill(item, params)
+            if isinstance(item, str) and isinstance(value, list):
+                filled += value
+            else:
+                filled.append(value)
+        return filled
+    return node
+
+
+def number(value: float | None, factor: float = 1.0) -> float | None:
+    """A number in a chart's unit with the digits that can be seen; ``None`` for what is none."""
+    if value is None or not math.isfinite(value * factor):
+        return None
+    return float(f"{value * factor:.{_DIGITS}g}")
+
+
+def slug(*names: str) -> str:
+    """Lower-case letters, digits and hyphens of names, and a digest that keeps apart what these alone do not.
+
+    It is fit for an anchor and for a file's name.
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", "-".join(names).lower())[-_LONGEST:].strip("-")
+    digest = hashlib.sha256("\0".join(names).encode("utf-8", "backslashreplace")).hexdigest()[:8]
+    return f"{readable}-{digest}" if readable else digest

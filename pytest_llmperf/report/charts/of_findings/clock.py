@@ -1,0 +1,139 @@
+"""Over the clock: grids of batch and clock, power curves, the sweet spot."""
+
+from __future__ import annotations
+
+from pytest_llmperf.report.charts.chart import Chart, Row
+from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, placed
+from pytest_llmperf.report.wording import plural
+
+__all__ = ["batch_and_clock", "grid", "sweet_spot"]
+
+_GRIDS = ("power", "tpj", "throughput", "e2e_latency", "tpot", "ttft")
+
+
+def batch_and_clock(table: Table) -> list[Chart]:
+    """A grid each of power, tokens per joule, throughput and a latency, and power over the clock by batch.
+
+    Columns: a load and ``clock``, and of the metrics those that there are; of the latencies the first.
+    """
+    load = table.load()
+    if load is None or not table.has("clock"):
+        return []
+    names = [name for name in _GRIDS if table.has(name)]
+    latencies = [name for name in names if name in ("e2e_latency", "tpot", "ttft")]
+    charts = [chart for name in names if name not in latencies[1:] and (chart := grid(table, "clock", load, name))]
+    curves = [_curves(table, load, name) for name in ("power", "tpj") if table.has(name)]
+    return [*charts, *(chart for chart in curves if chart is not None)]
+
+
+def grid(table: Table, across: str, down: str, name: str) -> Chart | None:
+    """A heatmap of one figure over two others.
+
+    Args:
+        table: Of the finding.
+        across: The column along x.
+        down: The column along y.
+        name: The column whose values stand in the cells.
+    """
+    found = table.records(across, down, name)
+    x, y, value = found.of[across], found.of[down], found.of[name]
+    if not found.rows:
+        return None
+    ordered = sorted(found.rows, key=lambda row: numeric(row, value))
+    least, most = numeric(ordered[0], value), numeric(ordered[-1], value)
+    rows: list[Row] = []
+    for row in found.rows:
+        number = numeric(row, value)
+        shade = (number - least) / (most - least) if most > least else 0.5
+        rows.append({**row, "label": compact(number), "shade": round(shade, 3)})
+    longest = max(len(str(row["label"])) for row in rows)
+    rows = [{**row, "chars": longest + 0.5} for row in rows]
+    places = [
+        f"{y.title} {compact(numeric(row, y))} and {x.title} {compact(numeric(row, x))}"
+        for row in (ordered[0], ordered[-1])
+    ]
+    return table.chart(
+        name,
+        template="heatmap",
+        title=f"{capital(value.axis)} by {y.title} and {x.title}",
+        description=(
+            f"{capital(value.title)} from {value.told(least)} ({places[0]}) to {value.told(most)} ({places[1]}), "
+            f"{plural(len(rows), 'cell')}."
+        ),
+        rows=rows,
+        params={
+            "x": x.field, "x_title": x.axis, "y": y.field, "y_title": y.axis, "value": value.field,
+            "value_title": value.axis, "height": 27 * len({row[y.field] for row in rows}),
+        },
+    )  # fmt: skip
+
+
+def _curves(table: Table, load: str, name: str) -> Chart | None:
+    found = table.records("clock", load, name)
+    if not found.rows:
+        return None
+    clock, series, value = found.of["clock"], found.of[load], found.of[name]
+    sizes = sorted({numeric(row, series) for row in found.rows})
+    ends = []
+    for size in dict.fromkeys((sizes[0], sizes[-1])):
+        of_one = [row for row in found.rows if row[series.field] == size]
+        of_one.sort(key=lambda row: numeric(row, clock))
+        told = [f"{value.told(numeric(r, value))} at {clock.told(numeric(r, clock))}" for r in (of_one[0], of_one[-1])]
+        ends.append(f"{series.title} {compact(size)}: {', '.join(dict.fromkeys(told))}")
+    return table.chart(
+        f"{name}-curves",
+        template="curves",
+        title=f"{capital(value.title)} over the SM clock, by {series.title}",
+        description=f"{capital(value.title)}. {'; '.join(ends)}.",
+        rows=found.rows,
+        params={
+            "x": clock.field,
+            "x_title": clock.axis,
+            "y": value.field,
+            "y_title": value.axis,
+            "series": series.field,
+            "series_title": series.axis,
+        },
+    )
+
+
+def sweet_spot(table: Table) -> list[Chart]:
+    """Tokens per joule, power and a latency over one clock axis, with the optimum and its interval.
+
+    Columns: ``clock``, ``tpj``, ``power``, and the first there is of the latencies; marks as the finding has them.
+    """
+    if not table.has("clock", "tpj", "power"):
+        return []
+    latency = next((name for name in ("e2e_latency", "tpot", "ttft") if table.has(name)), None)
+    found = table.records("clock", "tpj", "power", optional=[latency] if latency else [])
+    clock, tpj, power = found.of["clock"], found.of["tpj"], found.of["power"]
+    if not found.rows:
+        return []
+    ordered = sorted(found.rows, key=lambda row: numeric(row, clock))
+    rows: list[Row] = []
+    for row in ordered:
+        shown: Row = {"clock_mhz": row[clock.field], "tokens_per_j": row[tpj.field], "power_w": row[power.field]}
+        rows.append(shown | ({"latency_ms": row[found.of[latency].field]} if latency else {}))
+    # A prefill is told in prompt tokens. The finding's title chooses between our own words, and is not drawn.
+    what = "prompt tokens per joule" if table.title("tpj").lower().startswith("prompt") else "tokens per joule"
+    params = {"efficiency_title": what.replace(" per joule", "/J")}
+    if latency:
+        params["latency_title"] = found.of[latency].axis
+    best = max(ordered, key=lambda row: numeric(row, tpj))
+    xs = [numeric(row, clock) for row in ordered]
+    panels = [what, "power", *([found.of[latency].title] if latency else [])]
+    return [
+        table.chart(
+            "sweep",
+            template="sweet_spot" if latency else "sweet_spot_energy",
+            title=f"{capital(', '.join(panels[:-1]))} and {panels[-1]} over the SM clock",
+            description=(
+                f"{capital(what)} at {plural(len(rows), 'clock')} from {clock.told(xs[0])} to {clock.told(xs[-1])}: "
+                f"most, {compact(numeric(best, tpj))}, at {clock.told(numeric(best, clock))} with "
+                f"{power.told(numeric(best, power))}."
+            ),
+            rows=rows,
+            extra=placed(table.marks(), xs, clock.factor),
+            params=params,
+        )
+    ]

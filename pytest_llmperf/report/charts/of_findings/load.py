@@ -1,0 +1,190 @@
+"""Over the load: latency against throughput, lengths of requests, batching policies."""
+
+from __future__ import annotations
+
+from pytest_llmperf.report.charts.chart import Chart, Row
+from pytest_llmperf.report.charts.of_findings.clock import grid
+from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, placed, positive
+from pytest_llmperf.report.charts.quantities import Quantity
+from pytest_llmperf.report.units import printable
+from pytest_llmperf.results import Mark
+
+__all__ = ["batching_policies", "latency_throughput", "lengths"]
+
+_POLICIES = ("continuous", "dynamic", "static")
+#: Room for a label, of the width and the height of a chart.
+_LABEL = (0.035, 0.07)
+
+
+def latency_throughput(table: Table) -> list[Chart]:
+    """Throughput against latency with the load at each point and the knee; TPOT over the load with its corners.
+
+    Columns: a load, ``throughput`` and a latency; marks: ``knee``, all others belong to the second chart. The x of a
+    mark is a load.
+    """
+    load = table.load()
+    latency = next((name for name in ("e2e_latency", "tpot", "ttft") if table.has(name)), None)
+    if load is None or latency is None or not table.has("throughput"):
+        return []
+    made = [_path(table, load, latency), _corner(table, load) if table.has("tpot") else None]
+    return [chart for chart in made if chart is not None]
+
+
+def _path(table: Table, load: str, latency: str) -> Chart | None:
+    found = table.records(load, "throughput", latency)
+    if not found.rows:
+        return None
+    size, x, y = found.of[load], found.of["throughput"], found.of[latency]
+    ordered = sorted(found.rows, key=lambda row: numeric(row, size))
+    labels = _apart(ordered, x, y, [compact(numeric(row, size)) for row in ordered])
+    rows: list[Row] = [
+        {**row, "label": label, "order": at} for at, (row, label) in enumerate(zip(ordered, labels, strict=True))
+    ]
+    marks: list[Row] = []
+    told = ""
+    for mark in table.marks("knee"):
+        at = next((row for row in rows if mark.x is not None and row[size.field] == size.of(mark.x)), None)
+        if at is not None:
+            note = printable(mark.label)
+            marks.append({x.field: at[x.field], y.field: at[y.field], "note": note})
+            told = f"; the {note}, {_both(at, x, y)}"
+    return table.chart(
+        "path",
+        template="path",
+        title=f"{capital(y.title)} against throughput, by {size.title}",
+        description=f"{_ends(rows, size, x, y)}{told}.",
+        rows=rows,
+        extra={"marks": marks},
+        params={
+            "x": x.field, "x_title": x.axis, "y": y.field, "y_title": y.axis, "label_title": size.axis,
+        },
+    )  # fmt: skip
+
+
+def _ends(rows: list[Row], size: Quantity, x: Quantity, y: Quantity) -> str:
+    ends = (rows[0], rows[-1]) if len(rows) > 1 else rows
+    return "; ".join(f"{size.title} {compact(numeric(row, size))}: {_both(row, x, y)}" for row in ends)
+
+
+def _apart(rows: list[Row], x: Quantity, y: Quantity, labels: list[str]) -> list[str | None]:
+    """The labels, without those that would lie on the one before; the last one always stays."""
+    spans = [max(numeric(r, of) for r in rows) - min(numeric(r, of) for r in rows) or 1.0 for of in (x, y)]
+    kept: list[str | None] = []
+    last: Row | None = None
+    for row, label in reversed(list(zip(rows, labels, strict=True))):
+        near = last is not None and all(
+            abs(numeric(row, of) - numeric(last, of)) < room * span
+            for of, room, span in zip((x, y), _LABEL, spans, strict=True)
+        )
+        kept.append(None if near else label)
+        last = last if near else row
+    return kept[::-1]
+
+
+def _both(row: Row, x: Quantity, y: Quantity) -> str:
+    return f"{x.told(numeric(row, x))} and {y.told(numeric(row, y))} {y.title}"
+
+
+def _corner(table: Table, load: str) -> Chart | None:
+    found = table.records(load, "tpot")
+    size, tpot = found.of[load], found.of["tpot"]
+    rows = positive(sorted(found.rows, key=lambda row: numeric(row, size)), size.field, tpot.field)
+    if not rows:
+        return None
+    sizes = [numeric(row, size) for row in rows]
+    marks = [mark for mark in table.marks() if mark.name not in ("knee", "limit") and _on_log_axis(mark)]
+    said = "; ".join(mark.label for mark in marks)
+    times = [numeric(row, tpot) for row in rows]
+    return table.chart(
+        "corner",
+        template="corner",
+        title=f"TPOT over {size.title}",
+        description=(
+            f"TPOT from {tpot.told(times[0])} at {size.title} {compact(sizes[0])} to {tpot.told(times[-1])} at "
+            f"{compact(sizes[-1])}{'; ' + said if said else ''}."
+        ),
+        rows=rows,
+        extra=placed(marks, sizes, size.factor, log=True),
+        params={"x": size.field, "x_title": size.axis, "y": tpot.field, "y_title": tpot.axis},
+    )
+
+
+def _on_log_axis(mark: Mark) -> bool:
+    return mark.x is not None and mark.x > 0 and (mark.low is None or mark.low > 0)
+
+
+def lengths(table: Table) -> list[Chart]:
+    """Grids of latency and of the prompt's share of it; what prefill reaches of the compute roof.
+
+    Columns: ``input_len``, ``output_len``, and ``e2e_latency``, ``prompt_share``, ``mfu`` as there are.
+    """
+    if not table.has("input_len", "output_len"):
+        return []
+    names = [name for name in ("e2e_latency", "prompt_share", "ttft") if table.has(name)]
+    grids = [chart for name in names[:2] if (chart := grid(table, "output_len", "input_len", name)) is not None]
+    roof = _prefill(table)
+    return grids if roof is None else [*grids, roof]
+
+
+def _prefill(table: Table) -> Chart | None:
+    """MFU of the prefill over the prompt's length; a length once, whatever the output."""
+    if not table.has("mfu"):
+        return None
+    found = table.records("input_len", "mfu")
+    prompt, mfu = found.of["input_len"], found.of["mfu"]
+    rows = list({row[prompt.field]: row for row in reversed(found.rows)}.values())
+    rows = positive(sorted(rows, key=lambda row: numeric(row, prompt)), prompt.field)
+    if not rows:
+        return None
+    told = [f"{mfu.told(numeric(row, mfu))} at {compact(numeric(row, prompt))} prompt tokens" for row in rows]
+    return table.chart(
+        "mfu",
+        template="line",
+        title="MFU of the prefill over the prompt's length",
+        description=f"Of the peak FLOP/s prefill reaches {', '.join(told)}.",
+        rows=rows,
+        params={"x": prompt.field, "x_title": prompt.axis, "y": mfu.field, "y_title": mfu.axis},
+    )
+
+
+def batching_policies(table: Table) -> list[Chart]:
+    """Throughput and latencies of each policy over the load; bars where there is one load.
+
+    Columns: ``policy``, a load, and the metrics that there are.
+    """
+    load = table.load()
+    if load is None or not table.has("policy"):
+        return []
+    several = len({value for value in table.column(load) if value is not None}) > 1
+    made = [_policies(table, load, name, several) for name in ("throughput", "e2e_latency", "ttft") if table.has(name)]
+    return [chart for chart in made if chart is not None]
+
+
+def _policies(table: Table, load: str, name: str, several: bool) -> Chart | None:
+    found = table.records("policy", load, name)
+    size, value, policy = found.of[load], found.of[name], found.of["policy"]
+    # One curve a policy: of several with other limits of their own the first.
+    once = {(row[policy.field], row[size.field]): row for row in reversed(found.rows)}
+    rows = [row for (named, _), row in reversed(once.items()) if named in _POLICIES]
+    if not rows:
+        return None
+    highest = max(numeric(row, size) for row in found.rows)
+    told = [f"{row[policy.field]} {value.told(numeric(row, value))}" for row in rows if row[size.field] == highest]
+    described = f"{capital(value.title)} at {size.title} {compact(highest)}: {', '.join(told)}."
+    if several:
+        return table.chart(
+            name,
+            template="policies",
+            title=f"{capital(value.title)} by policy over {size.title}",
+            description=described,
+            rows=sorted(rows, key=lambda row: (str(row[policy.field]), numeric(row, size))),
+            params={"x": size.field, "x_title": size.axis, "y": value.field, "y_title": value.axis},
+        )
+    bars: list[Row] = [
+        {"name": row[policy.field], value.field: row[value.field], "label": compact(numeric(row, value))}
+        for row in rows
+    ]
+    return table.chart(
+        name, template="bars", title=f"{capital(value.title)} by policy", description=described, rows=bars,
+        params={"x": value.field, "x_title": value.axis, "name_title": "policy", "height": 28 * len(bars)},
+    )  # fmt: skip

@@ -1,0 +1,149 @@
+"""Templates of one figure over another: curves, points on a path, the roofline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from pytest_llmperf.report.charts.templates.parts import LABELS, chart, legend, marks, nominal, number, order
+
+__all__ = ["specs"]
+
+_HEIGHT = 260
+_LOG: dict[str, Any] = {"type": "log"}
+
+
+def specs() -> dict[str, alt.LayerChart]:
+    """By name; ``$x`` and ``$y`` are fields, ``$series`` tells curves apart."""
+    return {
+        "curves": _curves(),
+        "policies": _policies(),
+        "path": _path(),
+        "line": _line(),
+        "corner": _corner(),
+        "proportion": _proportion(),
+        "roofline": _roofline(),
+    }
+
+
+def _x(padding: int = 12, **scale: Any) -> alt.X:
+    return alt.X(
+        field="$x",
+        type="quantitative",
+        title="$x_title",
+        scale=alt.Scale(nice=False, padding=padding, **(scale or {"zero": False})),
+    )
+
+
+def _y(padding: int = 12, **scale: Any) -> alt.Y:
+    return alt.Y(
+        field="$y",
+        type="quantitative",
+        title="$y_title",
+        scale=alt.Scale(nice=False, padding=padding, **(scale or {"zero": False})),
+    )
+
+
+def _told() -> list[alt.Tooltip]:
+    return [number("$x", "$x_title"), number("$y", "$y_title")]
+
+
+def _curves() -> alt.LayerChart:
+    """A curve for each size of an ordinal series, by lightness."""
+    color = alt.Color(field="$series", type="ordinal", legend=legend("$series_title", 45, beside=130))
+    base = chart("rows").encode(x=_x(), y=_y(), color=color)
+    told = [nominal("$series", "$series_title"), *_told()]
+    return alt.layer(base.mark_line(), base.mark_point(size=44).encode(tooltip=told)).properties(height=_HEIGHT)
+
+
+def _policies() -> alt.LayerChart:
+    """A curve for each batching policy, by hue and shape; only where both have one domain they have one legend."""
+    entries, policies = legend(None, 95), ["continuous", "dynamic", "static"]
+    color = alt.Color(
+        field="policy", type="nominal", legend=entries, scale=alt.Scale(domain=policies, range="category")
+    )
+    shape = alt.Shape(field="policy", type="nominal", legend=entries, scale=alt.Scale(domain=policies))
+    base = chart("rows").encode(x=_x(), y=_y(), color=color)
+    points = base.mark_point(size=44).encode(shape=shape, tooltip=[nominal("policy", "policy"), *_told()])
+    return alt.layer(base.mark_line(), points).properties(height=_HEIGHT)
+
+
+def _path() -> alt.LayerChart:
+    """Points in the order in which the load grows, each with its load beside it."""
+    base = chart("rows").encode(x=_x(), y=_y())
+    line = base.mark_line().encode(order=order("order"))
+    told = [nominal("label", "$label_title"), *_told()]
+    points = base.mark_point().encode(tooltip=told)
+    text = base.transform_filter("isValid(datum.label)").mark_text(align="right", dx=-6, dy=-8).encode(
+        text=alt.Text(field="label", type="nominal")
+    )  # fmt: skip
+    marked = chart("marks").encode(x=_x(), y=_y())
+    ring = marked.mark_point(style="mark-ring", size=190, filled=False).encode(
+        tooltip=[nominal("note", "mark"), *_told()]
+    )
+    note = marked.mark_text(style="mark-text", align="left", dx=12, dy=14).encode(
+        text=alt.Text(field="note", type="nominal")
+    )  # fmt: skip
+    return alt.layer(line, points, text, ring, note).properties(height=_HEIGHT)
+
+
+def _line() -> alt.LayerChart:
+    """A share over sizes that double: from zero on, over a log axis."""
+    y = alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=True))
+    base = chart("rows").encode(x=_x(**_LOG), y=y)
+    return alt.layer(base.mark_line(), base.mark_point().encode(tooltip=_told())).properties(height=180)
+
+
+def _corner() -> alt.LayerChart:
+    """Over the load on log axes, with places pointed out."""
+    x = _x(**_LOG)
+    x.axis = alt.Axis(grid=False)
+    base = chart("rows").encode(x=x, y=_y(**_LOG, range=[_HEIGHT, LABELS]))
+    curve = alt.layer(base.mark_line(), base.mark_point().encode(tooltip=_told()))
+    band, rule, text = marks(x)
+    return alt.layer(band, rule, curve, text).resolve_scale(y="independent").properties(height=_HEIGHT)
+
+
+def _proportion() -> alt.LayerChart:
+    """How one figure grows with another on log axes, beside growing in proportion."""
+    base = chart("rows").encode(x=_x(28, **_LOG), y=_y(28, **_LOG))
+    line = base.mark_line().encode(order=order("order"))
+    told = [nominal("label", "$label_title"), *_told()]
+    points = base.mark_point().encode(tooltip=told)
+    side = alt.ExprRef("datum.align == 'left' ? -2 : 4")
+    text = base.mark_text(align=alt.ExprRef("datum.align"), dx=side, dy=18, limit=150)
+    text = text.encode(text=alt.Text(field="label", type="nominal"))
+    even = chart("proportion").encode(x=_x(28, **_LOG), y=_y(28, **_LOG))
+    straight = even.mark_line(style="centre").encode(order=order("order"))
+    named = even.transform_filter("isValid(datum.note)").mark_text(style="note", align="right", dx=-8, dy=2).encode(
+        text=alt.Text(field="note", type="nominal")
+    )  # fmt: skip
+    return alt.layer(straight, named, line, points, text).properties(height=_HEIGHT)
+
+
+def _roofline() -> alt.LayerChart:
+    x = alt.X(
+        field="intensity", type="quantitative", title="arithmetic intensity (FLOP/B)",
+        scale=alt.Scale(type="log", nice=False, padding=8),
+    )  # fmt: skip
+    y = alt.Y(
+        field="tflop_per_s", type="quantitative", title="reached (TFLOP/s)",
+        scale=alt.Scale(type="log", nice=False, padding=8),
+    )  # fmt: skip
+    roofs = chart("roofs").encode(x=x, y=y)
+    lines = roofs.mark_line(style="roof").encode(detail=alt.Detail(field="roof", type="nominal"), order=order("order"))
+    named = roofs.transform_filter("isValid(datum.label)").mark_text(
+        style="note", baseline="bottom", align=alt.ExprRef("datum.align"), dy=-5
+    ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
+    entries, phases = legend(None, 80), ["prefill", "decode"]
+    points = chart("rows").mark_point(size=52, opacity=0.85).encode(
+        x=x, y=y,
+        color=alt.Color(
+            field="phase", type="nominal", legend=entries, scale=alt.Scale(domain=phases, range="category")
+        ),
+        shape=alt.Shape(field="phase", type="nominal", legend=entries, scale=alt.Scale(domain=phases)),
+        tooltip=[nominal("test", "test"), nominal("phase", "phase"), number("intensity", "FLOP/B"),
+                 number("tflop_per_s", "TFLOP/s"), number("share_percent", "of the roof (%)", ".3~r")],
+    )  # fmt: skip
+    return alt.layer(lines, named, points).properties(height=300)

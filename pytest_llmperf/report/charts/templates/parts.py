@@ -1,0 +1,76 @@
+"""What the templates share: datasets by name, axes, tooltips."""
+
+from __future__ import annotations
+
+import altair as alt
+
+__all__ = ["DIGITS", "HEIGHT", "LABELS", "chart", "legend", "marks", "nominal", "number", "order"]
+
+#: Of a chart whose height goes with its rows; the placeholder ``$height`` takes its place.
+HEIGHT = -1
+#: Pixels above a curve, for labels of marks.
+LABELS = 58
+#: Four digits, thousands apart, no trailing zeros.
+DIGITS = ",.4~r"
+
+
+def chart(dataset: str) -> alt.Chart:
+    """A chart of a dataset by its name."""
+    return alt.Chart(alt.NamedData(dataset))
+
+
+def number(field: str, title: str, digits: str = DIGITS) -> alt.Tooltip:
+    """A line of a tooltip with a number."""
+    return alt.Tooltip(field=field, type="quantitative", title=title, format=digits)
+
+
+def nominal(field: str, title: str) -> alt.Tooltip:
+    """A line of a tooltip with a text or a category; what is in it is escaped by Vega."""
+    return alt.Tooltip(field=field, type="nominal", title=title)
+
+
+def order(field: str) -> alt.Order:
+    """Stack or connect by a field of the rows, so that the rows' own order does not matter."""
+    return alt.Order(field=field, type="quantitative")
+
+
+def legend(title: str | None, each: int, beside: int = 70) -> alt.Legend:
+    """A legend in as many columns as there is room for.
+
+    It goes by the width of the whole chart, the parameter ``whole``: that of the plot is still to be found when the
+    legend is laid out.
+
+    Args:
+        title: Before its entries.
+        each: Room for one entry, pixels.
+        beside: Room that labels and title take.
+    """
+    return alt.Legend(title=title, columns=alt.ExprRef(f"max(1, floor((whole - {beside}) / {each}))"))
+
+
+def marks(x: alt.X) -> list[alt.Chart]:
+    """Places pointed out along x: the interval as a band, a line, and a label in a lane of its own.
+
+    The dataset ``marks`` has ``x``, ``label``, ``lane`` (a number from 0, so that labels do not lie on each other) and
+    ``align``; ``intervals`` has ``low``, ``high`` and ``label``.
+
+    Args:
+        x: The axis of the chart; the field is replaced.
+    """
+    band = chart("intervals").mark_rect(style="mark-band")
+    line = chart("marks").mark_rule(style="mark")
+    side = alt.ExprRef("datum.align == 'left' ? 5 : -5")
+    text = chart("marks").mark_text(style="mark-text", baseline="top", align=alt.ExprRef("datum.align"), dx=side)
+    lanes = alt.Scale(domain=[0, 4], range=[2, 62], nice=False, zero=False)
+    lane = alt.Y(field="lane", type="quantitative", axis=None, scale=lanes)
+    return [
+        band.encode(x=_with_field(x, "low"), x2=alt.X2(field="high"), tooltip=[nominal("label", "mark")]),
+        line.encode(x=_with_field(x, "x"), tooltip=[nominal("label", "mark")]),
+        text.encode(x=_with_field(x, "x"), y=lane, text=alt.Text(field="label", type="nominal")),
+    ]
+
+
+def _with_field(x: alt.X, field: str) -> alt.X:
+    copy = x.copy()
+    copy.field = field
+    return copy

@@ -1,0 +1,189 @@
+"""What the terminal says below the table: of the measurement as a whole, and what a reader should know of it."""
+
+from __future__ import annotations
+
+import re
+import statistics
+
+from pytest_llmperf.report.rows import without_columns
+from pytest_llmperf.report.units import format_value
+from pytest_llmperf.report.wording import by_kind, echoed, plural, short_name, unit_of, value_of
+from pytest_llmperf.results import Results, TestRecord
+
+__all__ = ["concerns", "measurement", "other_metrics"]
+
+#: Kinds of warnings that are printed; the report has them all.
+_WARNINGS = 5
+#: Metrics on which advice is printed.
+_ADVISED = 5
+#: Tests and figures of each that are printed where no column of the table shows them.
+_TESTS, _FIGURES = 8, 6
+#: What a launch says of a clock that nobody asked for, and what it gave way to.
+_FREE = re.compile(r"The clock ran free and gave way for (\d+)% of the time: (.*)\.", re.DOTALL)
+#: What a big board under load does all the time.
+_NORMAL = "power cap"
+
+
+def other_metrics(results: Results) -> list[str]:
+    """The figures of tests for which the table has no column: of those that measure something else than a workload."""
+    said = []
+    for test in results.worst_first():
+        if without_columns(test) and test.search is None:
+            figures = [
+                f"{name} {format_value(value, unit_of(test.metrics, name))}"
+                for name in test.metrics
+                if (value := value_of(test, name)) is not None
+            ]
+            said.append(f"{short_name(test.nodeid)}: {', '.join(figures[:_FIGURES])}")
+    more = len(said) - _TESTS
+    return [*said[:_TESTS], *([f"and the figures of {plural(more, 'more test')} in the report"] if more > 0 else [])]
+
+
+def measurement(results: Results) -> list[str]:
+    """What a table has no column for: rates that were served, and what the client says of itself."""
+    serving = [line for test in results.tests if (line := _serving(test))]
+    return [*serving, *_overhead(results), *_accounts(results), *_gave_way(results)]
+
+
+def concerns(results: Results) -> list[str]:
+    """What gated nothing, what would decide, and the warnings, once for each kind."""
+    kinds = _kinds_of_warnings(results)
+    warnings = [text + (f" (and {others} more of this kind)" if others else "") for text, others in kinds[:_WARNINGS]]
+    more = len(kinds) - _WARNINGS
+    left = [f"warnings of {plural(more, 'more kind')} are in the report"] if more > 0 else []
+    return [*_advisory(results), *_advice(results), *warnings, *left]
+
+
+def _overhead(results: Results) -> list[str]:
+    """By how much the client's times lie behind the engine's own."""
+    overheads = [t.client_overhead for t in results.tests if t.client_overhead and t.engine and not t.engine.simulated]
+    if not overheads:
+        return []
+    first = format_value(max(o.first_token_p50 for o in overheads), "s")
+    text = f"client overhead: first token at most {first} after the engine's stamp (median)"
+    ratios = [o.tpot_ratio for o in overheads if o.tpot_ratio is not None]
+    return [text + (f"; TPOT ours/engine's {min(ratios):.4f} to {max(ratios):.4f}" if ratios else "")]
+
+
+def _gave_way(results: Results) -> list[str]:
+    """That boards were capped by their power while their clock ran free: one line, as it is normal on big ones."""
+    shares = []
+    for test in results.tests:
+        found = [int(match[1]) for warning in test.warnings if (match := _power_capped(warning)) is not None]
+        if found:
+            shares.append(max(found))
+    if not shares:
+        return []
+    least, most = min(shares), max(shares)
+    share = f"{most} %" if least == most else f"{least} to {most} % (median {statistics.median(shares):.0f} %)"
+    what = f"{len(shares)} of {plural(len(results.tests), 'test')}" if len(results.tests) > 1 else "the test"
+    return [f"power cap: the clock ran free and gave way in {what}, for {share} of the time"]
+
+
+def _power_capped(warning: str) -> re.Match[str] | None:
+    """The warning that a free clock gave way, where it was to the power limit and to nothing else."""
+    match = _FREE.search(warning)
+    if match is None:
+        return None
+    causes = [cause for inside in re.findall(r"\(([^)]*)\)", match[2]) for cause in inside.split(",")]
+    return match if causes and all(cause.strip().startswith(_NORMAL) for cause in causes) else None
+
+
+def _advisory(results: Results) -> list[str]:
+    """That figures of a board gated nothing, once for each reason."""
+    reasons: dict[str, set[str]] = {}
+    for test in results.tests:
+        for verdict in test.verdicts:
+            if verdict.reason and verdict.reason.startswith("advisory: "):
+                reasons.setdefault(verdict.reason.removeprefix("advisory: "), set()).add(verdict.metric)
+    return [f"not gated: {', '.join(sorted(metrics))}: {reason}" for reason, metrics in reasons.items()]
+
+
+def _advice(results: Results) -> list[str]:
+    """What would decide, or that a tolerance lies below the noise: once for each metric and kind of advice."""
+    given = [
+        (f"{metrics}: {advice}", f"{metrics} of {short_name(test.nodeid)}: {advice}")
+        for test in results.worst_first()
+        for advice, metrics in _advised(test).items()
+    ]
+    kinds = by_kind(given)
+    lines = [text + (f" (and {others} more of this kind)" if others else "") for text, others in kinds[:_ADVISED]]
+    return [*lines, *([f"more advice is in the report: {len(kinds) - _ADVISED}"] if len(kinds) > _ADVISED else [])]
+
+
+def _advised(test: TestRecord) -> dict[str, str]:
+    """The metrics of a test that are given an advice, by the advice; without MBU where it says what TPOT says."""
+    echo = echoed(test.verdicts)
+    found: dict[str, list[str]] = {}
+    for verdict in test.verdicts:
+        if verdict.advice and verdict is not echo:
+            found.setdefault(verdict.advice, []).append(verdict.metric)
+    return {advice: ", ".join(dict.fromkeys(metrics)) for advice, metrics in found.items()}
+
+
+def _kinds_of_warnings(results: Results) -> list[tuple[str, int]]:
+    """The first warning of each kind, with its test, and how many others differ in their figures only."""
+    # A measurement of phases puts the phase's name before the warning.
+    return by_kind(
+        (re.sub(r"^[a-z ]+: ", "", warning), f"{short_name(test.nodeid)}: {warning}")
+        for test in results.tests
+        for warning in test.warnings
+        if _power_capped(warning) is None
+    )
+
+
+def _accounts(results: Results) -> list[str]:
+    """What the client of a server says of itself, and the server of itself beside what we measured."""
+    clients = [client for test in results.tests for client in test.client if client.output_tokens]
+    if not clients:
+        return []
+    sources = sorted({t.requests.time_source for t in results.tests if t.requests and t.requests.time_source})
+    late = format_value(max(c.lateness_p99 for c in clients), "s")
+    client = (
+        f"client: {max(c.workers for c in clients)} worker(s), times from {' and '.join(sources) or 'nothing'}, sent "
+        f"at most {late} late (p99), up to {max(c.upper_bounds for c in clients):.1%} of chunk times are upper bounds"
+    )
+    if calibration := clients[-1].calibration:
+        more = "up to" if calibration.rate_is_limit else "at least"
+        first, gaps = (format_value(value, "s") for value in (calibration.first_p99, calibration.gap_p99))
+        client += (
+            f"; on a loopback server it erred by {first} (TTFT, p99) and {gaps} (gaps, p99), {more} "
+            f"{calibration.chunk_rate:,.0f} chunks/s a worker"
+        )
+    told = [test for test in results.tests if test.server and test.server[-1].reason is None]
+    return [client, *(f"{short_name(test.nodeid)} by the server's metrics: {_server(test)}" for test in told)]
+
+
+def _serving(test: TestRecord) -> str | None:
+    """What a test that serves a rate is about, which the table has no column for."""
+    workload = test.workload or {}
+    if test.search is not None:
+        limits = ", ".join(f"{name} {format_value(limit, 's')}" for name, limit in workload.get("slo", {}).items())
+        rate = value_of(test, "max_rate")
+        found = "no rate" if rate is None else f"up to {format_value(rate, '')}requests/s"
+        return f"{short_name(test.nodeid)}: {found}, with {test.search.attainment:.0%} of the requests within {limits}"
+    goodput = value_of(test, "goodput")
+    if goodput is None:
+        return None
+    offered = f" of {workload['rate']:g} offered" if workload.get("rate") else ""
+    served = format_value(goodput, "")
+    return f"{short_name(test.nodeid)}: {served}requests/s{offered} within every limit (goodput)"
+
+
+def _server(test: TestRecord) -> str:
+    server = test.server[-1]
+    shown = [
+        ("TTFT", server.ttft_mean, "s"),
+        ("TPOT", server.tpot_mean, "s"),
+        ("queue", server.queue_time_mean, "s"),
+    ]
+    parts = [f"{name} {format_value(value, unit)}" for name, value, unit in shown if value is not None]
+    if parts:
+        parts[0] = f"means of {parts[0]}"
+    if server.preemptions is not None:
+        parts.append(f"{server.preemptions} preemptions")
+    if server.prefix_cache_hit_rate is not None:
+        parts.append(f"prefix cache hits {server.prefix_cache_hit_rate:.1%}")
+    if server.most_running:
+        parts.append(f"running/waiting at most {server.most_running}/{server.most_waiting or 0}")
+    return ", ".join(parts) or "nothing told"

@@ -1,0 +1,471 @@
+"""Each question on records whose answer is known."""
+
+import pytest
+
+from pytest_llmperf.findings import find
+from tests.findings.records import case, column, energy, results, roof, said, step
+
+PHASES = [{"windows": [], "regression": None, "reason": "r"}]
+
+
+def asked(kind, *tests, **environment):
+    return [finding for finding in find(results(*tests, **environment)) if finding.kind == kind]
+
+
+# -- phases
+
+
+def test_phases_of_a_test_that_took_them_apart():
+    [finding] = asked(
+        "phases",
+        case("t[16]", batch=16, record={"phases": PHASES},
+             values={"prefill_jpt": 0.07, "decode_jpt": 3.5, "jpt": 3.6, "e2e_latency": 4.0, "ttft": 1.0}),
+    )  # fmt: skip
+    assert finding.sentences[0] == (
+        "A decoded token takes 50.0 times the energy of a prefilled one (3.500 J/token against 0.07000 J/token), "
+        "batch 16."
+    )
+    assert "Of 4.000 s end to end, 1.000 s (25 %) pass until the first token." in finding.sentences
+    assert column(finding, "phase") == ["prefill", "decode", "end to end"]
+    assert column(finding, "jpt") == [0.07, 3.5, 3.6]
+    assert column(finding, "power") == [None, None, None]
+
+
+def apart(batch=16, clock=None, **more):
+    where = {"batch": batch, "clock": clock, **more}
+    return [
+        case(f"p[{batch}-{clock}]", output_len=1, values={"prefill_jpt": 0.1, "power": 280.0}, **where),
+        case(f"d[{batch}-{clock}]", input_len=1, values={"decode_jpt": 0.4, "power": 180.0}, **where),
+    ]
+
+
+def test_phases_of_tests_of_one_phase_each():
+    whole = case("e", batch=16, values={"jpt": 0.5, "power": 200.0})
+    [finding] = asked("phases", *apart(), whole)
+    assert "4.0 times" in finding.sentences[0]
+    assert "Prefill draws 280.0 W, decode 180.0 W." in finding.sentences
+    assert column(finding, "power") == [280.0, 180.0, 200.0]
+    assert finding.tests == ["d[16-None]", "e", "p[16-None]"]
+    [finding] = asked("phases", *apart())
+    assert column(finding, "phase") == ["prefill", "decode"]
+
+
+def test_phases_of_a_sweep_over_the_clock_are_told_at_one():
+    [finding] = asked("phases", *apart(clock=750.0), *apart(clock=900.0))
+    assert "at 900 MHz" in finding.sentences[0]
+    [finding] = asked("phases", *apart(clock=900.0), *apart())
+    assert "MHz" not in finding.sentences[0]
+    assert len(asked("phases", *apart(1), *apart(16))) == 2
+    assert asked("phases", *apart(1)[:1], *apart(16)[1:]) == []
+
+
+# -- batch and clock
+
+
+def grid(power, batches=(1, 4, 16, 64), clocks=(750, 900, 1300)):
+    return [
+        case(f"g[{batch}-{clock}]", batch=batch, clock=float(clock),
+             values={"power": power(batch, clock), "throughput": batch * clock / 10,
+                     "tpj": batch * clock / 10 / power(batch, clock), "e2e_latency": batch / clock})
+        for batch in batches
+        for clock in clocks
+    ]  # fmt: skip
+
+
+def test_batch_and_clock_has_a_row_a_place():
+    [finding] = asked("batch_and_clock", *grid(lambda batch, clock: clock**2 / 1e4 + batch / 10))
+    assert len(finding.rows) == 12
+    assert finding.sentences[0].startswith("Most tokens per joule of 512 + 256 tokens with batch 64 at 750 MHz: ")
+    assert (
+        "From 750 to 1300 MHz (+73.3 %) at batch 64: power +180.0 %, more than linearly; throughput +73.3 %."
+        in finding.sentences
+    )
+    assert "From batch 1 to 16 power changes by +0.9 % (169.1 W to 170.6 W, 1300 MHz) for 16.0 times" in said(finding)
+
+
+def test_power_that_follows_the_clock_slowly_is_less_than_linear():
+    [finding] = asked("batch_and_clock", *grid(lambda batch, clock: 100 + clock / 100))
+    assert "less than linearly" in said(finding)
+
+
+def test_batches_at_clocks_of_their_own_are_no_grid():
+    tests = [case(f"t{b}", batch=b, clock=c, values={"power": 1.0}) for b, c in ((1, 750.0), (4, 900.0), (4, 950.0))]
+    assert asked("batch_and_clock", *tests) == []
+
+
+def test_a_grid_without_values_says_so():
+    tests = [case(f"t{b}{c}", batch=b, clock=c, values={"ttft": 1.0}) for b in (1, 4) for c in (750.0, 900.0)]
+    [finding] = asked("batch_and_clock", *tests)
+    assert finding.sentences == ["Neither power nor speed was measured at two of these places."]
+
+
+# -- idle
+
+LADDER = {
+    "bare_w": 46.0, "loaded_w": 76.0, "held_w": {"900": 80.0},
+    "boards_w": {"GPU-a": {"bare": 23.0, "loaded": 23.0}, "GPU-b": {"bare": 23.0, "loaded": 53.0, "held 900": 55.0}},
+    "reasons": {"context": "no CUDA"},
+}  # fmt: skip
+
+
+def test_idle_is_told_of_the_board_that_holds_the_model():
+    measured = case("t", values={"power": 200.0}, record={"energy": [energy(200.0, 53.0)]})
+    [finding] = asked("idle", measured, sensor={"idle": LADDER})
+    assert finding.sentences[0] == "An idle board draws 23.00 W without an engine and 53.00 W with the model loaded."
+    assert "is 26 % of the power of this run's tests" in said(finding)
+    assert "With the clock held it draws 55.00 W." in finding.sentences
+    assert "Not known with a CUDA context: no CUDA." in finding.sentences
+    assert column(finding, "power") == [23.0, 53.0, 55.0]
+    assert finding.tests == ["t"]
+
+
+@pytest.mark.parametrize(
+    "sensor",
+    [None, {}, {"idle": None}, {"idle": "x"}, {"idle": {"boards_w": 3, "held_w": []}}, {"idle": {"bare_w": None}}],
+)
+def test_idle_of_an_odd_sensor_is_nothing(sensor):
+    assert asked("idle", case("t", values={"power": 1.0}), sensor=sensor) == []
+
+
+def test_idle_without_boards_is_their_sum():
+    [finding] = asked("idle", sensor={"idle": {"bare_w": 46.0, "loaded_w": 76.0, "held_w": {}}})
+    assert column(finding, "power") == [46.0, 76.0]
+
+
+def test_a_test_of_the_floor_goes_before_the_ladder():
+    gauge = case("i.py::test_floor", record={"workload": None, "engine": None},
+                 values={"bare_power": 23.0, "context_power": None, "loaded_power": 53.0})  # fmt: skip
+    [finding] = asked("idle", gauge, sensor={"idle": LADDER})
+    assert finding.tests == ["i.py::test_floor"]
+    assert "Not known with a CUDA context: not measured." in finding.sentences
+
+
+# -- latency and throughput
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def loads(tpot, sizes=BATCHES, kind="batch", **more):
+    return [
+        case(f"l[{size}]", **{kind: size}, **more,
+             values={"tpot": tpot(size), "throughput": size / tpot(size), "e2e_latency": 256 * tpot(size)})
+        for size in sizes
+    ]  # fmt: skip
+
+
+def test_a_sharp_corner_is_measured_where_it_is_and_held_against_the_prediction():
+    tests = loads(lambda batch: max(0.02, 0.02 / 100 * batch), record={"roof": roof()})
+    [finding] = asked("latency_throughput", *tests)
+    marks = {mark.name: mark for mark in finding.marks}
+    assert marks["measured"].x == pytest.approx(100)
+    assert marks["predicted"].x == pytest.approx(125e12 / 722e9)
+    assert "Decode turns compute-bound at batch 100; predicted is batch 173 (125.0 TFLOP/s over 722.0 GB/s" in said(
+        finding
+    )
+    assert marks["knee"].x == 128
+    assert "The knee is at batch 128" in finding.sentences[0]
+    assert "batch 256 brings 0.0 % throughput" in finding.sentences[0]
+
+
+def test_weights_of_one_byte_halve_the_prediction():
+    tests = loads(lambda batch: 0.02, record={"roof": roof(weight_bytes=7e9, copy_bandwidth=None)})
+    [finding] = asked("latency_throughput", *tests)
+    [predicted] = [mark.x for mark in finding.marks if mark.name == "predicted"]
+    assert predicted == pytest.approx(125e12 / 900e9 / 2)
+
+
+def test_a_corner_that_is_not_reached_is_said_to_be():
+    [finding] = asked("latency_throughput", *loads(lambda batch: 0.02))
+    assert "Decode does not turn compute-bound up to batch 256." in finding.sentences
+    assert not [mark for mark in finding.marks if mark.name in ("measured", "predicted")]
+
+
+def test_batches_beyond_what_the_engine_runs_at_once_do_not_count():
+    tests = loads(lambda batch: max(0.02, 0.02 / 100 * min(batch, 128)), engine={"args": {"max_num_seqs": 128}})
+    [finding] = asked("latency_throughput", *tests)
+    assert "Batch 256 is more than the engine runs at once" in said(finding)
+
+
+@pytest.mark.parametrize("kind", ["concurrency", "rate"])
+def test_loops_have_a_knee_and_no_corner(kind):
+    [finding] = asked("latency_throughput", *loads(lambda size: max(0.02, 0.0002 * size), kind=kind))
+    assert column(finding, kind) == list(BATCHES)
+    assert not [mark for mark in finding.marks if mark.name == "measured"]
+    assert finding.name.startswith(kind)
+
+
+def test_a_straight_curve_has_no_knee():
+    [finding] = asked("latency_throughput", *[
+        case(f"l[{s}]", concurrency=s, values={"throughput": 10.0 * s, "e2e_latency": 1.0 * s}) for s in (1, 2, 3)
+    ])  # fmt: skip
+    assert finding.marks == []
+    assert finding.sentences == [
+        "From concurrency 1 to concurrency 3 throughput changes by +200.0 % and latency by +200.0 %."
+    ]
+
+
+def test_two_sizes_are_no_curve():
+    assert asked("latency_throughput", *loads(lambda size: 0.02, (1, 2))) == []
+
+
+# -- lengths
+
+
+def lengths(latency, prompts=(128, 512, 4096), outputs=(1, 8, 256), **more):
+    return [
+        case(f"n[{i}-{o}]", input_len=i, output_len=o,
+             values={"e2e_latency": latency(i, o), "ttft": 0.01 + 1e-4 * i, "mfu": i / 10000}, **more)
+        for i in prompts
+        for o in outputs
+    ]  # fmt: skip
+
+
+def test_the_lengths_give_the_cost_of_a_token():
+    [finding] = asked("lengths", *lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o))
+    assert finding.sentences[0] == "512 more prompt tokens cost 51.20 ms, less than 8 more output tokens (160.0 ms)."
+    assert "no point is further from it than 0.0 %" in finding.sentences[1]
+    assert "31 % with 3000" not in said(finding)
+    assert "Of the peak FLOP/s prefill reaches 1.3 % with 128 prompt tokens" in said(finding)
+    assert column(finding, "prompt_share")[1] == pytest.approx((0.01 + 0.0128) / (0.01 + 0.0128 + 0.16))
+    assert [value is None for value in column(finding, "mfu")][:3] == [False, True, True]
+
+
+def test_a_dear_prompt_is_more():
+    [finding] = asked("lengths", *lengths(lambda i, o: 0.01 + 1e-3 * i + 0.02 * o))
+    assert "512.0 ms, more than 8 more output tokens" in finding.sentences[0]
+
+
+def test_points_that_are_no_grid_are_left_out():
+    corner = lengths(lambda i, o: 1.0, (1,), (256,)) + lengths(lambda i, o: 1.0, (512,), (1, 128, 256))
+    assert asked("lengths", *corner) == []
+    beside = case("x", input_len=64, output_len=8, values={"e2e_latency": 9.0})
+    [finding] = asked("lengths", *lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o), beside)
+    assert 64 not in column(finding, "input_len")
+
+
+# -- scaling, size
+
+
+def test_more_gpus_have_a_speedup_and_an_efficiency():
+    tests = [
+        case(f"s[{gpus}-{batch}]", batch=batch, engine={"tensor_parallel_size": gpus, "args": {"num_gpu_blocks": gpus}},
+             values={"tpot": tpot, "tpj": tpj})
+        for gpus, batch, tpot, tpj in ((1, 1, 0.02, 1.0), (2, 1, 0.0144, 0.8), (1, 16, 0.03, 4.0), (2, 16, 0.015, 4.0))
+    ]  # fmt: skip
+    [finding] = asked("scaling", *tests)
+    assert finding.sentences == [
+        "2 GPUs: TPOT -28.0 % at batch 1 (efficiency 69 %), energy per token +25.0 %; TPOT -50.0 % at batch 16 "
+        "(efficiency 100 %), energy per token 0.0 %."
+    ]
+    assert column(finding, "speedup") == pytest.approx([1, 0.02 / 0.0144, 1, 2])
+
+
+def test_prefills_scale_by_their_latency():
+    tests = [
+        case(f"s[{gpus}]", output_len=1, engine={"tensor_parallel_size": gpus}, values={"e2e_latency": 1 / gpus})
+        for gpus in (2, 8)
+    ]
+    [finding] = asked("scaling", *tests)
+    assert finding.sentences == ["8 GPUs: latency -75.0 % at batch 1 (efficiency 100 % over 2 GPUs)."]
+
+
+def test_one_batch_on_each_number_of_gpus_compares_nothing():
+    tests = [case(f"s{n}", batch=n, engine={"tensor_parallel_size": n}, values={"tpot": 1.0}) for n in (1, 2)]
+    assert asked("scaling", *tests) == []
+
+
+def models(*sizes, **more):
+    return [
+        case(f"m[{name}]", engine={"model": name, "dtype": dtype}, values={"e2e_latency": latency},
+             record={"roof": roof(total_params=params)}, **more)
+        for name, dtype, params, latency in sizes
+    ]  # fmt: skip
+
+
+def test_latency_against_size():
+    [finding] = asked("model_size", *models(("mpt-30b", "float16", 30e9, 2.5), ("mpt-7b", "bfloat16", 6e9, 1.0)))
+    assert finding.sentences == [
+        "mpt-30b has 5.0 times the parameters of mpt-7b and 2.5 times its latency at batch 1: sub-linear in size."
+    ]
+    assert column(finding, "model") == ["mpt-7b", "mpt-30b"]
+    [finding] = asked("model_size", *models(("b", "float16", 10e9, 9.0), ("a", "float16", 2e9, 1.0)))
+    assert "super-linear" in said(finding)
+
+
+def test_models_of_unknown_size_are_not_compared():
+    tests = models(("a", "float16", 1e9, 1.0), ("b", "float16", 2e9, 1.0))
+    tests[0]["roof"] = None
+    assert asked("model_size", *tests) == []
+
+
+# -- policies
+
+
+def policy(name, rate, throughput, latency, **more):
+    where = {"static": {"max_batch": 8}, "dynamic": {"max_batch": 8, "max_wait": 1.0}}.get(name, {}) | more
+    return case(f"p[{name}-{rate}-{more}]", rate=rate, policy=name,
+                values={"throughput": throughput, "e2e_latency": latency}, **where)  # fmt: skip
+
+
+def test_policies_win_in_their_regimes():
+    [finding] = asked(
+        "batching_policies",
+        policy("continuous", 8, 400.0, 5.0), policy("static", 8, 200.0, 15.0), policy("dynamic", 8, 100.0, 10.0),
+        policy("continuous", 1, 100.0, 3.0), policy("dynamic", 1, 99.0, 1.5),
+    )  # fmt: skip
+    assert finding.sentences == [
+        "At 8 requests/s continuous batching wins: 400.0 tokens/s (4.0 times that of dynamic and 2.0 times that of "
+        "static) at 5.000 s (dynamic takes 2.0 times as long and static takes 3.0 times as long).",
+        "At 1 request/s throughput is the same within 2.0 %, and dynamic has the least latency, 1.500 s (continuous "
+        "takes 2.0 times as long).",
+    ]
+
+
+def test_a_tie_is_a_tie():
+    [finding] = asked("batching_policies", policy("continuous", 1, 100.0, 3.0), policy("static", 1, 99.5, 3.01))
+    assert "are the same under all policies" in said(finding)
+
+
+def test_a_policy_with_two_batches_is_told_by_them():
+    static = policy("static", 1, 100.0, 3.0), policy("static", 1, 50.0, 9.0, max_batch=32)
+    [finding] = asked("batching_policies", *static, policy("continuous", 1, 200.0, 1.0))
+    assert "static (batch 32)" in said(finding)
+    assert "static (batch 8)" in column(finding, "policy")
+
+
+def test_one_policy_alone_is_no_comparison():
+    assert asked("batching_policies", policy("static", 1, 1.0, 1.0), policy("static", 2, 1.0, 1.0)) == []
+
+
+# -- formats
+
+
+def formatted(name, tpot, blocks, record=None, **engine):
+    engine["args"] = {"num_gpu_blocks": blocks, "block_size": 16, **engine.pop("args", {})}
+    return case(f"f[{name}]", batch=16, engine=engine, values={"tpot": tpot, "tpj": 1 / tpot}, record=record)
+
+
+def test_formats_are_held_against_the_plain_one():
+    outputs = {"prompts": 1, "tokens": 1, "compared_tokens": 1, "ties": 0, "token_agreement": 0.97,
+               "logprob_difference": 0.1, "first_difference": None, "worst_prompt": None, "reason": None}  # fmt: skip
+    [finding] = asked(
+        "formats",
+        formatted("plain", 0.02, 1000), formatted("kv", 0.02, 2000, kv_cache_dtype="fp8"),
+        formatted("fp8", 0.012, 1500, {"outputs": outputs}, quantization="fp8"),
+        formatted("eager", 0.08, 1000, args={"enforce_eager": True}),
+    )  # fmt: skip
+    assert "Fp8 weights against float16: TPOT -40.0 %, energy per token -40.0 % at batch 16." in finding.sentences
+    assert "Eager against compiled: TPOT +300.0 %, energy per token +300.0 % at batch 16." in finding.sentences
+    assert "Room in the KV cache with fp8 KV cache: +100.0 % (32,000 tokens)." in finding.sentences
+    assert "Answers with fp8 weights agree with their baseline in 97 % of the tokens." in finding.sentences
+    assert column(finding, "kv_tokens") == [16000, 16000, 32000, 24000]
+
+
+def test_one_format_is_no_comparison():
+    assert asked("formats", formatted("plain", 0.02, 1000)) == []
+
+
+# -- hardware
+
+PEAKS = {
+    "device": "Tesla V100-SXM2-32GB", "copy_bandwidth": 720e9, "host_to_device": 12e9, "device_to_host": None,
+    "peer_to_peer": {"1": 40e9, "2": 20e9}, "matmul_flops": {"float16": 100e12}, "method": "copies of 1 GiB.",
+}  # fmt: skip
+
+
+def test_hardware_is_held_against_its_data_sheet():
+    slow = {**PEAKS, "copy_bandwidth": 648e9}
+    with_roof = case("t", values={"tpot": 1.0}, record={"roof": roof()})
+    [finding] = asked("hardware", with_roof, peaks=[PEAKS, slow])
+    assert finding.sentences[0] == (
+        "Tesla V100-SXM2-32GB copies 720.0 GB/s (80 % of its data sheet) and multiplies at 100.0 TFLOP/s in float16 "
+        "(80 % of its data sheet)."
+    )
+    assert "Device 1 copies 10 % less than device 0 of the same product." in finding.sentences
+    assert "Copies of 1 GiB." in finding.sentences
+    assert column(finding, "peer_to_peer") == [20e9, 20e9]
+    assert column(finding, "device_to_host") == [None, None]
+
+
+def test_peaks_that_were_measured_are_no_data_sheet():
+    with_roof = case("t", values={"tpot": 1.0}, record={"roof": roof(source="measured by copies")})
+    [finding] = asked("hardware", with_roof, peaks=[PEAKS])
+    assert column(finding, "copy_share") == [None]
+    assert "data sheet" not in said(finding)
+
+
+def test_a_test_of_the_hardware_is_told():
+    gauge = case("h", record={"workload": None}, values={"copy_bandwidth": 720e9, "matmul_flops": 100e12})
+    [finding] = asked("hardware", gauge)
+    assert finding.tests == ["h"]
+    assert "copy within its memory 720.0 GB/s; matrix product 100.0 TFLOP/s" in said(finding)
+
+
+# -- roof, cache, energy
+
+
+def test_points_lie_under_the_roof():
+    decode = step("decode", 14e9, 14e9, 0.0, 14e9 / 450e9)
+    prefill = step("prefill", 14e12, 14e9, 0.0, 14e12 / 62.5e12)
+    one_token = case("s.py::test_y", input_len=1, values={"tpot": 1.0}, record={"roof": roof(prefill)})
+    both = case("s.py::test_x", values={"tpot": 1.0}, record={"roof": roof(decode, prefill)})
+    [finding] = asked("roofline", one_token, both)
+    assert column(finding, "intensity") == [1.0, 1000.0]
+    assert column(finding, "share") == pytest.approx([0.5, 0.5])
+    assert column(finding, "limit") == ["bandwidth", "FLOPs"]
+    assert finding.sentences[0] == (
+        "Decode: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, 50 % of the roof."
+    )
+    marks = {mark.name: mark for mark in finding.marks}
+    assert marks["balance"].x == pytest.approx(125e12 / 900e9)
+    assert marks["peak_flops"].y == 125e12
+
+
+def test_half_a_roof_says_why():
+    one = roof(step("decode", 1.0, 1.0, 0.0, 1.0), peak_flops=None, reason="no data sheet of this board")
+    [finding] = asked("roofline", case("t", values={"tpot": 1.0}, record={"roof": one}))
+    assert "The roof is not whole: no data sheet of this board." in finding.sentences
+    assert column(finding, "share") == [None]
+
+
+def test_the_kv_cache_beside_the_weights():
+    served = case("t", engine={"args": {"max_model_len": 4096, "num_gpu_blocks": 1000, "block_size": 16}},
+                  values={"tpot": 1.0}, record={"roof": roof()})  # fmt: skip
+    [finding] = asked("kv_cache", served)
+    assert column(finding, "context") == [768, 1024, 2048, 4096]
+    assert column(finding, "kv_bytes")[1] == 131072 * 1024
+    assert column(finding, "sequences")[1] == (34359738368 - 14e9) // (131072 * 1024)
+    assert column(finding, "engine_sequences") == [20, 15, 7, 3]
+    assert "A token of m takes 131.1 kB of KV cache, a sequence of 1,024 tokens 134.2 MB." in finding.sentences
+
+
+def test_the_kv_cache_of_unknown_memory():
+    one = roof(memory_bytes=None, reason="no board was read")
+    [finding] = asked("kv_cache", case("t", values={"tpot": 1.0}, record={"roof": one}))
+    assert column(finding, "sequences") == [None] * len(finding.rows)
+    assert "What fits beside the weights is not known: no board was read." in finding.sentences
+
+
+def test_energy_is_divided_by_bytes_above_the_floor():
+    decoding = [
+        case(f"t{batch}", batch=batch, input_len=1, values={"jpt": 1.0, "ttft": 0.01, "e2e_latency": 1.0},
+             record={"roof": roof(step("decode", 1.0, 12e9, 4e9, 0.02)), "energy": [energy(200.0, 50.0)]})
+        for batch in (16, 64)
+    ]  # fmt: skip
+    [finding] = asked("energy_split", *decoding)
+    assert asked("energy_split", decoding[0]) == []
+    parts = [column(finding, name)[0] for name in ("idle_jpt", "weights_jpt", "kv_jpt")]
+    assert parts == pytest.approx([0.25, 0.5625, 0.1875])
+    assert finding.sentences[0] == (
+        "At batch 16 (decode of 256 tokens) an output token of m takes 1.000 J/token: weights 56 %, KV cache 19 %, "
+        "idle floor 25 %."
+    )
+    assert "not a measurement" in said(finding)
+
+
+def test_energy_of_long_prompts_or_without_a_floor_is_not_divided():
+    record = {"roof": roof(step("decode", 1.0, 12e9, 4e9, 0.02)), "energy": [energy(200.0, 50.0)]}
+    long_prompt = case("t", values={"jpt": 1.0, "ttft": 0.5, "e2e_latency": 1.0}, record=record)
+    no_floor = case("n", values={"jpt": 1.0, "ttft": 0.01, "e2e_latency": 1.0}, record={**record, "energy": []})
+    also = case("b", batch=4, values={"jpt": 1.0, "ttft": 0.01, "e2e_latency": 1.0}, record=record)
+    assert asked("energy_split", long_prompt, also) == asked("energy_split", no_floor, also) == []

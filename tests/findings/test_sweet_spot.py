@@ -1,0 +1,162 @@
+"""The clock of most tokens per joule, on curves whose optimum is known."""
+
+import pytest
+
+from pytest_llmperf.findings import find
+from tests.findings.records import case, column, results, said
+
+CLOCKS = (750, 800, 850, 900, 950, 1000, 1050, 1100)
+#: Relative distances of three launches.
+NOISE = (0.995, 1.0, 1.005)
+
+
+def yields(clock, best=900.0, width=400.0):
+    """A parabola."""
+    return 5 * (1 - ((clock - best) / width) ** 2)
+
+
+def sweep(of=yields, clocks=CLOCKS, launches=(1.0,), latency=lambda clock: 9000 / clock, **work):
+    return [
+        case(
+            f"s.py::test_clock[{clock}]", clock=float(clock), batch=16,
+            values={
+                "tpj": tuple(of(clock) * one for one in launches), "power": clock / 8, "throughput": clock / 2,
+                "e2e_latency": latency(clock), "tpot": latency(clock) / 256, "ttft": latency(clock) / 10,
+            }, **work,
+        )
+        for clock in clocks
+    ]  # fmt: skip
+
+
+def spots(*tests):
+    return [finding for finding in find(results(*tests)) if finding.kind == "sweet_spot"]
+
+
+def optimum(finding):
+    return next(mark for mark in finding.marks if mark.name == "optimum")
+
+
+def test_the_optimum_lies_between_its_neighbours_on_the_grid():
+    [finding] = spots(*sweep())
+    mark = optimum(finding)
+    assert (mark.x, mark.low, mark.high) == (900, 850, 950)
+    assert mark.y == 5
+    assert "Most output tokens per joule at 900 MHz: 5.000 tokens/J" in said(finding)
+    assert column(finding, "clock") == list(CLOCKS)
+    assert len(finding.tests) == len(CLOCKS)
+
+
+def test_noise_widens_the_interval_to_clocks_that_are_certainly_worse():
+    [finding] = spots(*sweep(launches=NOISE))
+    mark = optimum(finding)
+    # A step of 50 MHz costs 1.6 % at most, and launches differ by 0.5 %; two steps are beyond doubt.
+    assert (mark.low, mark.high) == (850, 950)
+    [finding] = spots(*sweep(launches=(0.97, 1.0, 1.03)))
+    mark = optimum(finding)
+    assert mark.x == 900
+    assert mark.low < 850
+    assert mark.high > 950
+    assert "certainly worse" in said(finding)
+
+
+def test_one_launch_more_or_no_spread_falls_back_to_the_grid():
+    [finding] = spots(*sweep(launches=(1.0, 1.0, 1.0)))
+    assert (optimum(finding).low, optimum(finding).high) == (850, 950)
+    assert "certainly" not in said(finding)
+
+
+def test_the_recommendation_is_against_the_free_clock_and_the_highest():
+    free = case("s.py::test_free", batch=16, values={"tpj": 2.5, "e2e_latency": 8.0, "power": 200.0})
+    [finding] = spots(*sweep(), free)
+    first, second = finding.sentences[:2]
+    assert first == (
+        "Lock at 900 MHz for 512 + 256 tokens, batch 16: -50.0 % energy, +25.0 % latency (against the clock running "
+        "free)."
+    )
+    assert "against 1100 MHz" in second
+    assert "-25.0 % energy, +22.2 % latency" in second
+    assert "s.py::test_free" in finding.tests
+    assert len(finding.rows) == len(CLOCKS)
+
+
+def test_a_gain_within_the_noise_recommends_no_lock():
+    [finding] = spots(*sweep(lambda clock: yields(clock, width=4000.0), launches=NOISE))
+    assert finding.sentences[0].startswith(
+        "Leave the clock at 1100 MHz for 512 + 256 tokens, batch 16: no lower one takes certainly less energy, the "
+        "best, 900 MHz, is -0.2 % energy, +22.2 % latency"
+    )
+
+
+def test_a_free_clock_that_is_best_is_left_free():
+    free = case("s.py::test_free", batch=16, values={"tpj": 6.0, "e2e_latency": 8.0})
+    [finding] = spots(*sweep(), free)
+    assert finding.sentences[0].startswith("Let the clock run free for 512 + 256 tokens, batch 16")
+
+
+@pytest.mark.parametrize(
+    ("best", "edge", "add"),
+    [(500.0, "below 750 MHz", "700 and 650"), (1500.0, "above 1100 MHz", "1150 and 1200")],
+)
+def test_an_optimum_at_the_edge_may_lie_beyond(best, edge, add):
+    [finding] = spots(*sweep(lambda clock: yields(clock, best, 2000.0)))
+    assert f"The optimum may lie {edge}" in said(finding)
+    assert f"add {add} MHz" in said(finding)
+
+
+def test_without_better_clocks_below_the_end_is_told_as_not_told_apart():
+    [finding] = spots(*sweep(launches=(0.8, 1.0, 1.25)))
+    assert "cannot be told from the best by these launches" in said(finding)
+    assert (optimum(finding).low, optimum(finding).high) == (750, 1100)
+
+
+def test_a_prefill_counts_its_prompt_tokens():
+    [finding] = spots(*sweep(lambda clock: yields(clock) / 512, output_len=1))
+    assert optimum(finding).y == pytest.approx(5.0)
+    assert "Most prompt tokens per joule at 900 MHz" in said(finding)
+    assert next(c.title for c in finding.columns if c.name == "tpj") == "Prompt tokens per joule"
+
+
+def test_latency_limits_are_those_of_the_load():
+    limited = sweep(slo={"e2e_latency": 9.1})
+    [finding] = spots(*limited)
+    assert "keep the limit on e2e_latency of 9.100 s, 1000 MHz is the best" in said(finding)
+    assert [mark.x for mark in finding.marks if mark.name == "limit"] == [1000]
+    [finding] = spots(*sweep(slo={"ttft": 1e-3}))
+    assert "No clock of the sweep keeps the limit on ttft of 1.000 ms." in said(finding)
+
+
+def test_without_limits_some_are_offered():
+    [finding] = spots(*sweep())
+    told = next(sentence for sentence in finding.sentences if sentence.startswith("With a limit"))
+    # 1100 MHz is the reference; +10 % is kept from 1000 MHz on, +25 % from 900 MHz.
+    assert "1050 MHz for +5 %" in told
+    assert "1000 MHz for +10 %" in told
+    assert "900 MHz for +25 %" in told
+
+
+def test_clocks_that_snap_together_count_once():
+    tests = [*sweep(clocks=(750, 800, 850)), *(
+        case(f"s.py::test_clock[{asked}]", clock=850.0, requested=asked, batch=16, values={"tpj": 5.0, "power": 1.0})
+        for asked in (1600.0, 1700.0)
+    )]  # fmt: skip
+    [finding] = spots(*tests)
+    assert column(finding, "clock") == [750, 800, 850]
+    assert "850, 1600 and 1700 MHz were all held at 850 MHz and count once." in finding.sentences
+
+
+def test_latency_that_was_not_measured_is_not_told():
+    tests = [case(f"t[{c}]", clock=float(c), batch=1, values={"tpj": yields(c)}) for c in CLOCKS]
+    [finding] = spots(*tests)
+    assert finding.sentences[0] == "Lock at 900 MHz for 512 + 256 tokens, batch 1: -25.0 % energy (against 1100 MHz)."
+    assert column(finding, "e2e_latency") == [None] * len(CLOCKS)
+
+
+def test_two_clocks_are_no_sweep():
+    assert spots(*sweep(clocks=(750, 900))) == []
+
+
+def test_tests_that_are_invalid_do_not_count():
+    tests = sweep()
+    tests[3]["invalid"] = "the board was throttled"
+    [finding] = spots(*tests)
+    assert 900 not in column(finding, "clock")

@@ -1,0 +1,70 @@
+"""What stands below the table."""
+
+import pytest
+
+from pytest_llmperf.report.notices import concerns, measurement, other_metrics
+from pytest_llmperf.runner.clock import _gave_way
+
+from .records import metric, record, results, verdict
+
+CAPPED = "{} of 300 samples throttled (power cap)", "throttled by the board's own account (power cap 820 ms)"
+
+
+def capped(name, *fractions, causes=CAPPED, phase=""):
+    told = [phase + text for fraction in fractions for text in _gave_way(fraction, causes)]
+    return record(f"f.py::{name}", warnings=told)
+
+
+def test_power_capping_is_one_line_a_run():
+    tests = [capped("a", 0.33), capped("b", 0.07, 0.12), capped("c", 1.0, phase="half output: "), record("f.py::d")]
+    assert measurement(results(*tests)) == [
+        "power cap: the clock ran free and gave way in 3 of 4 tests, for 12 to 100 % (median 33 %) of the time"
+    ]
+    assert concerns(results(*tests)) == []
+
+
+def test_power_capping_of_one_test():
+    assert measurement(results(capped("a", 0.5))) == [
+        "power cap: the clock ran free and gave way in the test, for 50 % of the time"
+    ]
+
+
+@pytest.mark.parametrize("causes", [("9 of 300 samples throttled (power cap, thermal slowdown)",), ("9 samples lost",)])
+def test_a_clock_that_gave_way_to_something_else_is_a_warning(causes):
+    run = results(capped("a", 0.5, causes=causes), capped("b", 0.4, causes=causes))
+    assert measurement(run) == []
+    (told,) = concerns(run)
+    assert told.startswith("a: The clock ran free and gave way for 50% of the time: ")
+    assert told.endswith("(and 1 more of this kind)")
+
+
+def test_warnings_of_one_kind_are_one_line():
+    tests = [
+        record("f.py::a", warnings=["5% of the energy window lie between the repeats.", "Other words altogether."]),
+        record("f.py::b", warnings=["prefill: 9.5% of the energy window lie between the repeats."]),
+    ]
+    assert concerns(results(*tests)) == [
+        "a: 5% of the energy window lie between the repeats. (and 1 more of this kind)",
+        "a: Other words altogether.",
+    ]
+
+
+def test_of_many_kinds_the_report_has_the_rest():
+    tests = [record("f.py::a", warnings=[f"{word} is wrong." for word in "abcdefg"])]
+    assert concerns(results(*tests))[5:] == ["warnings of 2 more kinds are in the report"]
+
+
+def test_one_advice_on_two_metrics_is_one_line():
+    advised = [verdict(name, "inconclusive", 0.1, advice="Launch again.") for name in ("ttft", "tpot")]
+    echo = verdict("mbu", "inconclusive", 1 / 1.1 - 1, advice="Launch again.")
+    assert concerns(results(record("f.py::a", *advised, echo))) == ["ttft, tpot of a: Launch again."]
+
+
+def test_figures_that_no_column_shows_are_told():
+    idle = {
+        name: metric("tpj", value) | {"unit": "W"} for name, value in (("bare_power", 75.0), ("loaded_power", 118.0))
+    }
+    idle["locked_power"] = metric("tpj", reason="no clock is held") | {"unit": "W"}
+    assert other_metrics(results(record("f.py::test_idle", metrics=idle), record("f.py::t"))) == [
+        "test_idle: bare_power 75.00 W, loaded_power 118.0 W"
+    ]
