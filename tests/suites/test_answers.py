@@ -8,17 +8,17 @@ from itertools import pairwise
 import pytest
 
 BATCHES = [1, 4, 16, 64]
-CLOCKS = [750, 850, 900, 950, 1100, 1300]
+CLOCKS = [750, 850, 900, 1000, 1300]
 SHAPES = ["prefill", "decode", "end-to-end"]
 
 V100 = [
     *(f"test_sweet_spot.py::test_clock[{clock}-{shape}]" for clock in CLOCKS for shape in SHAPES),
     *(f"test_sweet_spot.py::test_free[{shape}]" for shape in SHAPES),
-    *(f"test_batch_and_clock.py::test_at_clock[{clock}-{batch}]" for clock in (900, 1300) for batch in BATCHES),
-    *(f"test_batch_and_clock.py::test_batch[{batch}]" for batch in BATCHES),
-    *(f"test_phases.py::test_token[{batch}]" for batch in (1, 16)),
-    *(f"test_phases.py::test_prefill[{batch}]" for batch in (1,)),
-    *(f"test_phases.py::test_decode[{batch}]" for batch in BATCHES),
+    *(f"test_batch_and_clock.py::test_at_clock[900-{batch}]" for batch in BATCHES),
+    *(f"test_batch_and_clock.py::test_at_clock[1300-{batch}]" for batch in (1, 64)),
+    "test_phases.py::test_token[1]",
+    "test_phases.py::test_prefill[1]",
+    *(f"test_phases.py::test_decode[{batch}]" for batch in (1, 4, 16)),
     *(f"test_latency_throughput.py::test_static_batch[{batch}]" for batch in (1, 16, 64, 128, 256)),
     *(f"test_latency_throughput.py::test_concurrency[{load}]" for load in (1, 8, 64, 256)),
     *(f"test_lengths.py::test_request[{lengths}]" for lengths in ("512-8", "1024-8", "512-16", "4096-8", "128-256")),
@@ -26,7 +26,7 @@ V100 = [
     *(f"test_scaling.py::test_tensor_parallel[{size}-{batch}]" for size in (1, 2, 4) for batch in (1, 16)),
     *(f"test_scaling.py::test_model_size[8-{name}-1]" for name in ("llama-2-7b", "llama-2-13b", "llama-2-70b")),
     "test_scaling.py::test_model_size[2-llama-2-70b-1]",
-    *(f"test_batching_policies.py::test_policy[{rate}-{policy}]" for rate in ("0.25", "16")
+    *(f"test_batching_policies.py::test_policy[{rate}-{policy}]" for rate in ("0.25", "4")
       for policy in ("static", "dynamic", "continuous")),
     "test_quantization.py::test_format[fp8-1]",
     "test_quantization.py::test_format[kv-fp8-1]",
@@ -86,7 +86,7 @@ class TestClock:
         assert v100.tests[free]["clock"]["locked_mhz"] is None
 
     def test_power_rises_more_than_the_clock_and_latency_falls(self, v100):
-        for batch in BATCHES:
+        for batch in (1, 64):
             low, high = (f"test_batch_and_clock.py::test_at_clock[{clock}-{batch}]" for clock in (900, 1300))
             assert v100.value(high, "power") > 1300 / 900 * v100.value(low, "power") * 0.94
             assert v100.value(high, "e2e_latency") < v100.value(low, "e2e_latency")
@@ -101,10 +101,9 @@ class TestBatch:
         power = v100.curve("test_batch_and_clock.py::test_at_clock[900-{}]", "power", [1, 4, 16])
         assert max(power) < 1.10 * min(power)
 
-    @pytest.mark.parametrize("test", ["test_batch[{}]", "test_at_clock[900-{}]"])
-    def test_a_larger_one_gives_more_tokens_per_joule_more_throughput_and_more_latency(self, v100, test):
-        for metric in ("tpj", "throughput", "e2e_latency"):
-            assert rises(v100.curve(f"test_batch_and_clock.py::{test}", metric, BATCHES)), metric
+    @pytest.mark.parametrize("metric", ["tpj", "throughput", "e2e_latency"])
+    def test_a_larger_one_gives_more_tokens_per_joule_more_throughput_and_more_latency(self, v100, metric):
+        assert rises(v100.curve("test_batch_and_clock.py::test_at_clock[900-{}]", metric, BATCHES))
 
     def test_decoding_turns_compute_bound_near_the_machine_balance_of_173(self, v100):
         step = dict(zip((1, 16, 64, 128, 256), v100.curve(
@@ -179,9 +178,9 @@ class TestPolicies:
         }
 
     def test_under_load_continuous_serves_several_times_as_much(self, v100):
-        served = self.throughput(v100, 16)
-        assert served["continuous"] > 3 * served["dynamic"]
-        assert served["continuous"] > 3 * served["static"]
+        served = self.throughput(v100, 4)
+        assert served["continuous"] > 2.5 * served["dynamic"]
+        assert served["continuous"] > 2.5 * served["static"]
 
     def test_at_low_load_all_serve_what_comes_and_static_makes_it_wait(self, v100):
         served = self.throughput(v100, 0.25)
