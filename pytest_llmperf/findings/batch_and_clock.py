@@ -22,6 +22,8 @@ from pytest_llmperf.results import Finding, Results
 __all__ = ["batch_and_clock"]
 
 _METRICS = ("power", "tpj", "throughput", "ttft", "tpot", "e2e_latency")
+#: Fewer show no maximum.
+_LEAST_CLOCKS = 3
 #: Up to here the traffic of the weights is nearly all that a decode step does.
 _SMALL_BATCH = 16
 
@@ -53,7 +55,7 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
         sentences.append(f"{told}: {quantity(best.value('tpj'), 'tpj')}.")
         marks.append(mark("optimum", f"batch {best.axes.size:g}, {megahertz(best.axes.clock)}", best.axes.size,
                           best.axes.clock))  # fmt: skip
-    sentences += [*_over_clock(points, best), *_small_batches(points), *_over_batch(points)]
+    sentences += [*_best_clocks(points), *_over_clock(points, best), *_small_batches(points), *_over_batch(points)]
     return finding(
         "batch_and_clock",
         labels.name(axes, "size", "clock"),
@@ -64,6 +66,23 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
         points,
         marks,
     )
+
+
+def _best_clocks(points: Sequence[Point]) -> list[str]:
+    """What the clock of most tokens per joule does over the batch."""
+    best: dict[float, float] = {}
+    for batch in varied(points, "size"):
+        known = [point for point in _at(points, size=batch) if point.value("tpj") and point.axes.clock is not None]
+        if len(known) >= _LEAST_CLOCKS:
+            point = max(known, key=lambda point: (point.value("tpj") or 0, -(point.axes.clock or 0)))
+            best[batch] = point.axes.clock or 0
+    if len(best) < 2:
+        return []
+    if len(set(best.values())) == 1:
+        return [f"At every batch {megahertz(next(iter(best.values())))} is the clock of most tokens per joule."]
+    places = list(best.items())
+    told = [f"{megahertz(clock)} at batch {batch:g}" for batch, clock in (places[0], places[-1])]
+    return [f"The clock of most tokens per joule is {' and '.join(told)}."]
 
 
 def _over_clock(points: Sequence[Point], best: Point | None) -> list[str]:

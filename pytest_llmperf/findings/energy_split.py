@@ -30,6 +30,10 @@ __all__ = ["energy_split"]
 _DECODES = 0.10
 
 
+#: In what the loads of a finding may differ.
+_WITHIN = ("size", "input_len", "output_len", "clock", "work", "other")
+
+
 @dataclass(frozen=True)
 class _Split:
     """Joules of an output token."""
@@ -52,8 +56,15 @@ def energy_split(_: Results, points: Sequence[Point], labels: Labels) -> list[Fi
         one = _split(point)
         if one is not None:
             axes = point.axes
-            split.setdefault(axes.without("size", "input_len", "output_len", "clock", "work", "other"), []).append(one)
-    return [_finding(members, labels) for members in split.values() if len({m.point.axes.size for m in members}) > 1]
+            split.setdefault(axes.without(*_WITHIN), []).append(one)
+    several = [members for members in split.values() if len({one.point.axes.size for one in members}) > 1]
+    # More GPUs divide the same bytes.
+    several.sort(key=lambda members: members[0].point.axes.tensor_parallel_size)
+    chosen: dict[tuple[object, ...], list[_Split]] = {}
+    for members in several:
+        place = members[0].point.axes.without(*_WITHIN, "tensor_parallel_size")
+        chosen.setdefault(place, members)
+    return [_finding(members, labels) for members in chosen.values()]
 
 
 def _split(point: Point) -> _Split | None:

@@ -29,18 +29,19 @@ def idle(results: Results, points: Sequence[Point], _: Labels) -> list[Finding]:
     gauges = [
         test for test in results.tests if test.invalid is None and any(_watts_of(test, m) for m in _METRICS.values())
     ]
-    found = [_from_gauge(test, shares) for test in sorted(gauges, key=lambda test: test.nodeid)]
+    if gauges:
+        return [_from_gauges(sorted(gauges, key=lambda test: (test.clock.locked_mhz or 0.0, test.nodeid)), shares)]
     ladder = _ladder(results)
-    if not found and ladder is not None:
-        board, rungs, reasons = ladder
-        rows: Rows = [[_rung(name), watts] for name, watts in rungs.items()]
-        sentences = [_floor(rungs, "An idle board draws"), *_share(shares), *_held(rungs)]
-        sentences += [f"Not known {_rung(name)}: {reason}." for name, reason in reasons.items()]
-        if board:
-            sentences.append(f"Of one board, {board}.")
-        tests = [point for point, _ in shares]
-        found.append(finding("idle", "floor", "What an idle board draws", sentences, _columns(), rows, tests))
-    return found
+    if ladder is None:
+        return []
+    board, rungs, reasons = ladder
+    rows: Rows = [[_rung(name), watts] for name, watts in rungs.items()]
+    sentences = [_floor(rungs, "An idle board draws"), *_share(shares), *_held(rungs)]
+    sentences += [f"Not known {_rung(name)}: {reason}." for name, reason in reasons.items()]
+    if board:
+        sentences.append(f"Of one board, {board}.")
+    tests = [point for point, _ in shares]
+    return [finding("idle", "floor", "What an idle board draws", sentences, _columns(), rows, tests)]
 
 
 def _columns() -> list[Any]:
@@ -52,22 +53,27 @@ def _watts_of(test: TestRecord, metric: str) -> float | None:
     return None if found is None else found.value
 
 
-def _from_gauge(test: TestRecord, shares: Sequence[tuple[Point, float]]) -> Finding:
-    rungs = {name: watts for name, metric in _METRICS.items() if (watts := _watts_of(test, metric)) is not None}
-    reasons = {
-        name: str(value.reason)
-        for name, metric in _METRICS.items()
-        if (value := test.metrics.get(metric)) is not None and value.value is None and value.reason
-    }
-    at = test.clock.locked_mhz
-    names = {"locked": f"held {at:g}" if at is not None else "held"}
-    named = {names.get(name, name): watts for name, watts in rungs.items()}
-    sentences = [_floor(named, "The idle boards draw"), *_share(shares), *_held(named)]
-    sentences += [f"Not known {_rung(names.get(name, name))}: {reason}." for name, reason in reasons.items()]
-    rows: Rows = [[_rung(name), watts] for name, watts in named.items()]
-    beside = [point for point, _ in shares]
-    one = finding("idle", "floor", "What idle boards draw", sentences, _columns(), rows, beside)
-    return one.model_copy(update={"tests": [test.nodeid, *one.tests]})
+def _from_gauges(tests: Sequence[TestRecord], shares: Sequence[tuple[Point, float]]) -> Finding:
+    """Of tests that measured nothing but the floor, by rising clock: each rung once, and each clock that was held."""
+    rungs: dict[str, float] = {}
+    reasons: dict[str, str] = {}
+    for test in tests:
+        at = test.clock.locked_mhz
+        for name, metric in _METRICS.items():
+            rung = name if name != "locked" else f"held {at:g}" if at is not None else "held"
+            value = test.metrics.get(metric)
+            if value is not None and value.value is not None:
+                rungs.setdefault(rung, value.value)
+            elif value is not None and value.reason:
+                reasons.setdefault(rung, short(value.reason.rstrip(".")))
+    if any(name.startswith("held") for name in rungs):
+        reasons.pop("held", None)
+    known = _known(rungs)
+    sentences = [_floor(known, "The idle boards draw"), *_share(shares), *_held(known)]
+    sentences += [f"Not known {_rung(name)}: {reason}." for name, reason in reasons.items() if name not in known]
+    rows: Rows = [[_rung(name), watts] for name, watts in known.items()]
+    one = finding("idle", "floor", "What idle boards draw", sentences, _columns(), rows, [point for point, _ in shares])
+    return one.model_copy(update={"tests": [*(test.nodeid for test in tests), *one.tests]})
 
 
 def _rung(name: str) -> str:

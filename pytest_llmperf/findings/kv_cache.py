@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_llmperf.findings.formats import kv_capacity
-from pytest_llmperf.findings.points import Point, distinct
+from pytest_llmperf.findings.points import Point, distinct, varied
 from pytest_llmperf.findings.telling import Labels, Rows, column, finding, short, slug
 from pytest_llmperf.report.units import format_value, printable
 from pytest_llmperf.results import Finding, Results, RoofRecord
@@ -17,11 +17,11 @@ _CONTEXTS = tuple(1024 * 2**power for power in range(6))
 #: Of a run with more contexts than this the shortest and the longest.
 _MOST_OF_RUN = 4
 #: What a KV cache depends on.
-_SERVING = ("model", "device", "dtype", "quantization", "kv_cache_dtype", "tensor_parallel_size", "engine")
+_SERVING = ("model", "device", "dtype", "quantization", "kv_cache_dtype", "engine")
 
 
 def kv_cache(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
-    """A finding for each model as it was served."""
+    """A finding for each model and format; the table is of the fewest GPUs."""
     served: dict[tuple[str, ...], list[Point]] = {}
     for point in distinct(points):
         roof = point.test.roof
@@ -30,7 +30,9 @@ def kv_cache(_: Results, points: Sequence[Point], labels: Labels) -> list[Findin
     return [_finding(served[key], labels) for key in sorted(served)]
 
 
-def _finding(points: Sequence[Point], labels: Labels) -> Finding:
+def _finding(everywhere: Sequence[Point], labels: Labels) -> Finding:
+    fewest = min(point.axes.tensor_parallel_size for point in everywhere)
+    points = [point for point in everywhere if point.axes.tensor_parallel_size == fewest]
     roof = points[0].test.roof
     assert roof is not None
     assert roof.kv_bytes_per_token is not None
@@ -58,9 +60,13 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
         sentences.append(f"What fits beside the weights is not known: {printable(roof.reason)}.")
     if capacity is not None:
         sentences.append(f"The engine holds {capacity:,.0f} tokens.")
+    for gpus in [gpus for gpus in varied(everywhere, "tensor_parallel_size") if gpus != fewest]:
+        held = [tokens for p in everywhere if p.axes.tensor_parallel_size == gpus and (tokens := kv_capacity(p))]
+        if held:
+            sentences.append(f"On {gpus} GPUs it holds {max(held):,.0f}.")
     shown = labels.serving(axes, "clock", "enforce_eager", "policy", "arrival", "model")
     told = [short(axes.model), *(part for part in shown if part != short(axes.model))]
-    return finding("kv_cache", slug(*told), f"KV cache: {', '.join(told)}", sentences, columns, rows, points)
+    return finding("kv_cache", slug(*told), f"KV cache: {', '.join(told)}", sentences, columns, rows, everywhere)
 
 
 def _left(roof: RoofRecord) -> float | None:

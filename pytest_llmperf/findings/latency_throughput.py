@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_llmperf.findings.fits import corner, knee
-from pytest_llmperf.findings.points import Point, at_one_clock, group
+from pytest_llmperf.findings.points import Point, at_one_clock, group, plainest
 from pytest_llmperf.findings.telling import (
     Labels,
     change,
@@ -36,7 +36,7 @@ def latency_throughput(_: Results, points: Sequence[Point], labels: Labels) -> l
     """A finding for each load that was offered in three or more sizes."""
     loaded = [p for p in points if p.axes.load != "trace" and p.value("throughput") and p.value("e2e_latency")]
     enough = [members for members in group(loaded, "size") if len(members) >= _LEAST]
-    return [_finding(members, labels) for members in at_one_clock(enough)]
+    return [_finding(members, labels) for members in plainest(at_one_clock(enough), "size")]
 
 
 def _finding(points: Sequence[Point], labels: Labels) -> Finding:
@@ -87,13 +87,14 @@ def _knee(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
 
 def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
     """The batch from which FLOPs take longer than the bytes of the weights: as measured and as predicted."""
-    sentences, marks = [], []
+    sentences: list[str] = []
+    places: list[Mark] = []
     prediction = predicted_corner(points)
     expected = ""
     if prediction is not None:
         batch, why = prediction
         expected = f"; predicted is batch {batch:.0f} ({why})"
-        marks.append(mark("predicted", f"predicted: batch {batch:.0f}", batch))
+        places = [mark("predicted", f"predicted: batch {batch:.0f}", batch)]
     running = [point for point in points if point.value("tpot") and _runs_at_once(point)]
     found = corner([p.axes.size for p in running], [p.value("tpot") or 0.0 for p in running])
     largest = running[-1].axes.size if running else 0
@@ -106,16 +107,16 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
             f"+ (slope x batch)^p (error {found.error * 100:.1f} %). Sequences also add KV cache, attention, and their "
             "prefills among the steps of others, which a prediction by weights alone leaves out."
         )
-        marks.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, None, low, high))
+        places.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, None, low, high))
     elif len(running) >= _LEAST:
         sentences.append(f"Decode does not turn compute-bound up to batch {largest:g}{expected}.")
-    elif prediction is not None:
+    elif running and prediction is not None:
         sentences.append(f"Too few batches decode to see where that turns compute-bound{expected}.")
     if len(running) < len(points):
         left = [f"{point.axes.size:g}" for point in points if point not in running]
         if any(not _runs_at_once(point) for point in points):
             sentences.append(f"Batch {', '.join(left)} is more than the engine runs at once, and waits in part.")
-    return sentences, marks
+    return sentences, places if running else []
 
 
 def _runs_at_once(point: Point) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,10 @@ from pytest_llmperf.results import Finding, Results
 
 __all__ = ["phases"]
 
+_Lengths = tuple[int | str | None, int | str | None]
+
+#: Of more batches than this a few stand for all.
+_MANY = 3
 _COLUMNS = ("e2e_latency", "power", "gpu_utilization", "sm_activity")
 
 
@@ -55,7 +60,8 @@ def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]
     """
     static = [point for point in points if point.axes.load == "batch"]
     both = {point.axes: point for point in distinct(point for point in static if point.test.phases is not None)}
-    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both)]
+    usual = Counter((point.axes.input_len, point.axes.output_len) for point in distinct(static))
+    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both, usual)]
     chosen: dict[tuple[object, ...], _Apart] = {}
     for one in apart:
         axes = one.points[-1].axes
@@ -63,25 +69,42 @@ def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]
         held = chosen.get(place)
         if held is None or (held.points[-1].axes.clock is not None and _higher(axes.clock, held.points[-1].axes.clock)):
             chosen[place] = one
-    return [_finding(one, labels) for one in chosen.values()]
+    return [_finding(one, labels) for one in _few(list(chosen.values()))]
+
+
+def _few(apart: Sequence[_Apart]) -> list[_Apart]:
+    """Of many batches of one load the smallest, the one in the middle, and the largest."""
+    alike: dict[tuple[object, ...], list[_Apart]] = {}
+    for one in apart:
+        alike.setdefault(one.points[-1].axes.without("clock", "size", "input_len", "output_len"), []).append(one)
+    kept = []
+    for batches in alike.values():
+        batches.sort(key=lambda one: one.points[-1].axes.size)
+        kept += batches if len(batches) <= _MANY else [batches[0], batches[len(batches) // 2], batches[-1]]
+    return kept
 
 
 def _higher(clock: float | None, than: float) -> bool:
     return clock is None or clock > than
 
 
-def _apart(members: Sequence[Point], both: Mapping[Axes, Point]) -> list[_Apart]:
+def _apart(members: Sequence[Point], both: Mapping[Axes, Point], usual: Mapping[_Lengths, int]) -> list[_Apart]:
     """The pairs of phases among points that differ in their lengths only.
 
     Args:
         members: These points.
         both: Tests that took the phases apart themselves, by where they lie.
+        usual: How many of the run's tests have which lengths: of a grid of lengths the usual ones are told.
     """
     taken_apart = {(p.axes.input_len, p.axes.output_len): both[p.axes] for p in members if p.axes in both}
     prefills = {p.axes.input_len: p for p in members if p.axes.output_len == 1 and p.value("prefill_jpt")}
     decodes = {p.axes.output_len: p for p in members if p.axes.input_len == 1 and p.value("decode_jpt")}
     wholes = {(p.axes.input_len, p.axes.output_len): p for p in members if p.axes.input_len != 1 != p.axes.output_len}
     shapes = [place for place in wholes if place in taken_apart or (place[0] in prefills and place[1] in decodes)]
+    if taken_apart:
+        shapes = [place for place in shapes if place in taken_apart]
+    elif shapes:
+        shapes = [max(shapes, key=lambda place: (usual.get(place, 0), -_tokens(place[0]), -_tokens(place[1])))]
     if not shapes and prefills and decodes:
         longest = (max(prefills, key=_tokens), max(decodes, key=_tokens))
         shapes = [longest]

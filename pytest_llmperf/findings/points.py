@@ -12,7 +12,18 @@ from typing import Any
 
 from pytest_llmperf.results import Engine, Results, TestRecord
 
-__all__ = ["Axes", "Point", "at_one_clock", "distinct", "group", "one_clock", "ordered", "points_of", "varied"]
+__all__ = [
+    "Axes",
+    "Point",
+    "at_one_clock",
+    "distinct",
+    "group",
+    "one_clock",
+    "ordered",
+    "plainest",
+    "points_of",
+    "varied",
+]
 
 #: Engine arguments that are axes of their own, or that an engine works out from others.
 _TOLD_ELSEWHERE = frozenset({
@@ -76,6 +87,10 @@ class Axes:
         return tuple(getattr(self, name) for name in _NAMES if name not in names)
 
 
+#: How a load was served, where it makes no difference to what the load is.
+_SERVED = (
+    "policy", "max_batch", "max_wait", "quantization", "kv_cache_dtype", "enforce_eager", "tensor_parallel_size",
+)  # fmt: skip
 _NAMES = tuple(field.name for field in fields(Axes))
 
 
@@ -236,6 +251,26 @@ def at_one_clock(groups: Iterable[list[Point]]) -> list[list[Point]]:
         if held is None or _higher(members[0].axes.clock, held[0].axes.clock):
             chosen[place, lengths] = members
     return list(chosen.values())
+
+
+def plainest(groups: Iterable[list[Point]], *varying: str) -> list[list[Point]]:
+    """Of groups that differ only in how they were served, the plainest: other questions compare the others with it.
+
+    Args:
+        groups: Each of one format, policy and number of GPUs.
+        varying: The axes in which the points of a group differ.
+    """
+    chosen: dict[tuple[Any, ...], list[Point]] = {}
+    for members in sorted(groups, key=lambda members: _plainness(members[0].axes)):
+        chosen.setdefault(members[0].axes.without(*_SERVED, *varying), members)
+    return sorted(chosen.values(), key=lambda members: members[0].order)
+
+
+def _plainness(axes: Axes) -> tuple[bool, bool, bool, bool, int]:
+    return (
+        axes.policy != "continuous", axes.quantization is not None, axes.kv_cache_dtype != "auto", axes.enforce_eager,
+        axes.tensor_parallel_size,
+    )  # fmt: skip
 
 
 def one_clock(points: Sequence[Point]) -> list[Point]:

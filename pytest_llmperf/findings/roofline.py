@@ -28,12 +28,12 @@ __all__ = ["roofline"]
 
 
 #: In what the tests under one roof may differ.
-_WITHIN = ("clock", "policy", "arrival", "engine", "model", "kv_cache_dtype", "enforce_eager")
+_WITHIN = ("clock", "policy", "arrival", "engine", "model", "kv_cache_dtype", "enforce_eager", "tensor_parallel_size")
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """One phase of one test under its roof; FLOPs, bytes and seconds of a step."""
+    """One phase of one test under its roof: of all GPUs in the record, of one of them here."""
 
     point: Point
     step: RoofPoint
@@ -48,25 +48,37 @@ class _Placed:
         return self.step.flops / self.bytes
 
     @property
+    def gpus(self) -> int:
+        return self.point.axes.tensor_parallel_size
+
+    @property
     def flops(self) -> float:
-        return self.step.flops / self.step.seconds
+        return self.step.flops / self.step.seconds / self.gpus
+
+    @property
+    def peak(self) -> float | None:
+        return self.roof.peak_flops / self.gpus if self.roof.peak_flops else None
+
+    @property
+    def bandwidth(self) -> float | None:
+        return self.roof.peak_bandwidth / self.gpus if self.roof.peak_bandwidth else None
 
     @property
     def reached(self) -> float | None:
         """The share of what the roof allows at this intensity."""
-        peak, bandwidth = self.roof.peak_flops, self.roof.peak_bandwidth
+        peak, bandwidth = self.peak, self.bandwidth
         return self.flops / min(peak, self.intensity * bandwidth) if peak and bandwidth else None
 
     @property
     def limit(self) -> str | None:
-        peak, bandwidth = self.roof.peak_flops, self.roof.peak_bandwidth
+        peak, bandwidth = self.peak, self.bandwidth
         if not peak or not bandwidth:
             return None
         return "bandwidth" if self.intensity * bandwidth < peak else "FLOPs"
 
 
 def roofline(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
-    """A finding for each product, number of GPUs and format whose tests have a place under the roof."""
+    """A finding for each product and format whose tests have a place under the roof of one GPU."""
     placed = [
         _Placed(point, step, roof)
         for point in one_clock(distinct(points))
@@ -78,10 +90,10 @@ def roofline(_: Results, points: Sequence[Point], labels: Labels) -> list[Findin
         and step.seconds > 0
         and step.weight_bytes + step.kv_bytes > 0
     ]
-    roofs: dict[tuple[str, int, str, str], list[_Placed]] = {}
+    roofs: dict[tuple[str, str, str], list[_Placed]] = {}
     for one in placed:
         axes = one.point.axes
-        key = (axes.device, axes.tensor_parallel_size, axes.dtype, axes.quantization or "")
+        key = (axes.device, axes.dtype, axes.quantization or "")
         roofs.setdefault(key, []).append(one)
     return [_finding(roofs[key], labels) for key in sorted(roofs)]
 
@@ -91,7 +103,7 @@ def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
     axes = points[0].axes
     rows: Rows = [
         [short_name(one.point.test.nodeid), one.step.phase, axis(one.point, "batch"), one.point.axes.clock,
-         one.intensity, one.flops, one.bytes / one.step.seconds, one.limit, one.reached]
+         one.intensity, one.flops, one.bytes / one.step.seconds / one.gpus, one.limit, one.reached]
         for one in placed
     ]  # fmt: skip
     columns = [
@@ -105,14 +117,14 @@ def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
     varying = [name for name in _WITHIN if len(varied(points, name)) > 1]
     parts = [part for part in labels.serving(axes, *varying) if part != device]
     title = f"Under the roof: {', '.join([device, *parts])}"
-    name = slug(device, f"{axes.tensor_parallel_size} gpu", axes.dtype, short(axes.quantization or ""))
+    name = slug(device, axes.dtype, short(axes.quantization or ""))
     return finding("roofline", name, title, [*_phases(placed), *told], columns, rows, points, marks)
 
 
 def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
     """The roofs, and in words; of sweeps over the clock the highest."""
-    peak = max((one.roof.peak_flops for one in placed if one.roof.peak_flops), default=None)
-    bandwidth = max((one.roof.peak_bandwidth for one in placed if one.roof.peak_bandwidth), default=None)
+    peak = max((one.peak for one in placed if one.peak), default=None)
+    bandwidth = max((one.bandwidth for one in placed if one.bandwidth), default=None)
     marks = []
     if peak is not None:
         marks.append(mark("peak_flops", _flops(peak), None, peak))
@@ -124,7 +136,7 @@ def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
     balance = peak / bandwidth
     marks.append(mark("balance", f"balance: {balance:.0f} FLOP/B", balance, peak))
     source = next((one.roof.source for one in placed if one.roof.source), None)
-    told = f"The roof: {_flops(peak)} and {format_value(bandwidth, 'B')}/s"
+    told = f"The roof of one GPU: {_flops(peak)} and {format_value(bandwidth, 'B')}/s"
     return marks, [f"{told}, which meet at {balance:.0f} FLOPs a byte{f' ({source})' if source else ''}."]
 
 

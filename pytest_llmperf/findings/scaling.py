@@ -113,12 +113,16 @@ def _told(least: Point, point: Point) -> str:
 def model_size(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each load that ran on two or more models whose parameters are known."""
     known = [point for point in points if point.test.roof is not None and point.test.roof.total_params]
-    found = []
-    for members in group(known, *_OF_THE_MODEL, "size"):
-        compared = _with_several(members, "model")
-        if compared:
-            found.append(_model_size(compared, labels))
-    return found
+    compared = [
+        several for members in group(known, *_OF_THE_MODEL, "size") if (several := _with_several(members, "model"))
+    ]
+    # On more GPUs the same models say little more: those on which most of them were run, and of these the fewest.
+    compared.sort(key=lambda members: (-len(varied(members, "model")), members[0].axes.tensor_parallel_size))
+    chosen: dict[tuple[object, ...], list[Point]] = {}
+    for members in compared:
+        place = members[0].axes.without(*_OF_THE_MODEL, "size", "tensor_parallel_size", "other")
+        chosen.setdefault(place, members)
+    return [_model_size(members, labels) for members in chosen.values()]
 
 
 def _params(point: Point) -> int:

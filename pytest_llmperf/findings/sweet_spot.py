@@ -6,6 +6,7 @@ draws anyway lasts longer, above it voltage and clock take more than they bring.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pytest_llmperf.findings.optimum import Optimum, Swept, optimum_of
@@ -30,6 +31,8 @@ from pytest_llmperf.results import Finding, Mark, Results
 __all__ = ["sweet_spot"]
 
 _LEAST_CLOCKS = 3
+#: From so many sizes of one load on one stands for all.
+_MANY_SIZES = 3
 #: How much more latency than at the reference clock is allowed, where the load has no limits of its own.
 _MORE_LATENCY = (0.05, 0.10, 0.25)
 #: A clock is as good as the best one within this share of its tokens per joule.
@@ -41,15 +44,32 @@ _YIELDS = 2
 
 
 def sweet_spot(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
-    """A finding for each load that ran at three or more clocks."""
+    """A finding for each load that ran at three or more clocks; of many sizes of one load for one of them."""
     found, asked = [], _asked(points)
-    for members in group(points, "clock"):
+    sweeps = [[p for p in members if p.value("tpj")] for members in group(points, "clock")]
+    enough = [sweep for sweep in sweeps if len([p for p in sweep if p.axes.clock is not None]) >= _LEAST_CLOCKS]
+    for members in _one_size(enough):
         swept = [one for point in members if point.axes.clock is not None and (one := _swept(point)) is not None]
-        if len(swept) < _LEAST_CLOCKS:
-            continue
         free = next((one for p in members if p.axes.clock is None and (one := _swept(p)) is not None), None)
         found.append(_finding(swept, free, asked.get(members[0].axes.without("clock"), {}), labels))
     return found
+
+
+def _one_size(sweeps: Sequence[list[Point]]) -> list[list[Point]]:
+    """Of a load that was swept in many sizes that which most of the run's sweeps share, of equals the middle one.
+
+    What the optimum does over the batch is told with the grid of batch and clock.
+    """
+    shared = Counter(sweep[0].axes.size for sweep in sweeps)
+    alike: dict[tuple[object, ...], list[list[Point]]] = {}
+    for sweep in sweeps:
+        alike.setdefault(sweep[0].axes.without("clock", "size"), []).append(sweep)
+    kept = []
+    for sizes in alike.values():
+        most = max(shared[sweep[0].axes.size] for sweep in sizes)
+        usual = [sweep for sweep in sizes if shared[sweep[0].axes.size] == most]
+        kept += sizes if len(sizes) < _MANY_SIZES else [usual[len(usual) // 2]]
+    return kept
 
 
 def _swept(point: Point) -> Swept | None:

@@ -89,7 +89,9 @@ def better_of(metrics: Mapping[str, object], name: str) -> str:
 
 def _entry(metrics: Mapping[str, object], name: str, key: str, default: str) -> str:
     metric = metrics.get(name)
-    found = metric.get(key) if isinstance(metric, Mapping) else getattr(metric, key, None)
+    found = getattr(metric, key, None)
+    if found is None and isinstance(metric, Mapping):
+        found = metric.get(key)
     return default if found is None else str(found)
 
 

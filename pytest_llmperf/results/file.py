@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.results.base import Model
@@ -51,9 +52,16 @@ class Results(Model):
         """The tests, those that need a reader first."""
         return sorted(self.tests, key=lambda test: WORST_FIRST.index(test.verdict))
 
-    def to_json(self) -> str:
-        """Strict JSON (no NaN, no Infinity), indented by one space."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    def to_json(self, indent: int | None = 1) -> str:
+        """Strict JSON: no NaN and no Infinity, which arguments of an engine may be; null in their place.
+
+        Args:
+            indent: Spaces a level; ``None`` for all on one line.
+        """
+        try:
+            return self.model_dump_json(indent=indent) + "\n"
+        except PydanticSerializationError:  # of a lone surrogate, which can only be written escaped
+            return json.dumps(self.model_dump(mode="json"), indent=indent, allow_nan=False) + "\n"
 
 
 def json_schema() -> str:

@@ -50,6 +50,26 @@ def test_phases_of_tests_of_one_phase_each():
     assert column(finding, "phase") == ["prefill", "decode"]
 
 
+def test_of_many_batches_a_few_stand_for_all():
+    found = asked("phases", *(test for batch in (1, 2, 4, 8, 16, 32) for test in apart(batch)))
+    assert [one.name for one in found] == ["batch-1-512-256", "batch-8-512-256", "batch-32-512-256"]
+
+
+def test_of_many_lengths_those_that_took_the_phases_apart_or_the_usual_ones_are_told():
+    lengths = [(prompt, output) for prompt in (128, 512) for output in (64, 256)]
+    parts = [case(f"p{i}", batch=4, input_len=i, output_len=1, values={"prefill_jpt": 0.1}) for i in (128, 512)]
+    parts += [case(f"d{o}", batch=4, input_len=1, output_len=o, values={"decode_jpt": 0.4}) for o in (64, 256)]
+    wholes = [case(f"e{i}-{o}", batch=4, input_len=i, output_len=o, values={"jpt": 1.0}) for i, o in lengths]
+    elsewhere = case("x", batch=9, input_len=512, output_len=64, values={"jpt": 1.0})
+    [finding] = asked("phases", *parts, *wholes, elsewhere)
+    assert finding.name == "batch-4-512-64"
+    own = case("own", batch=4, input_len=128, output_len=256, record={"phases": PHASES},
+               values={"prefill_jpt": 0.1, "decode_jpt": 0.8})  # fmt: skip
+    [finding] = asked("phases", *parts, *wholes, elsewhere, own)
+    assert finding.name == "batch-4-128-256"
+    assert "8.0 times" in finding.sentences[0]
+
+
 def test_phases_of_a_sweep_over_the_clock_are_told_at_one():
     [finding] = asked("phases", *apart(clock=750.0), *apart(clock=900.0))
     assert "at 900 MHz" in finding.sentences[0]
@@ -80,6 +100,7 @@ def test_batch_and_clock_has_a_row_a_place():
         "From 750 to 1300 MHz (+73.3 %) at batch 64: power +180.0 %, more than linearly; throughput +73.3 %."
         in finding.sentences
     )
+    assert "At every batch 750 MHz is the clock of most tokens per joule." in finding.sentences
     assert "From batch 1 to 16 power changes by +0.9 % (169.1 W to 170.6 W, 1300 MHz) for 16.0 times" in said(finding)
 
 
@@ -130,6 +151,21 @@ def test_idle_of_an_odd_sensor_is_nothing(sensor):
 def test_idle_without_boards_is_their_sum():
     [finding] = asked("idle", sensor={"idle": {"bare_w": 46.0, "loaded_w": 76.0, "held_w": {}}})
     assert column(finding, "power") == [46.0, 76.0]
+
+
+def test_tests_of_the_floor_at_several_clocks_are_one_finding():
+    floors = [
+        case(f"i[{clock}]", clock=clock, record={"workload": None, "engine": None},
+             values={"bare_power": 23.0, "loaded_power": 53.0, "locked_power": watts})
+        for clock, watts in ((900.0, 54.0), (750.0, 53.0), (None, None))
+    ]  # fmt: skip
+    [finding] = asked("idle", *floors)
+    assert column(finding, "rung")[-2:] == [
+        "with the model loaded, held at 750 MHz", "with the model loaded, held at 900 MHz",
+    ]  # fmt: skip
+    assert "With the clock held it draws 53.00 W to 54.00 W." in finding.sentences
+    assert "Not known" not in said(finding)
+    assert sorted(finding.tests) == ["i[750.0]", "i[900.0]", "i[None]"]
 
 
 def test_a_test_of_the_floor_goes_before_the_ladder():
@@ -202,6 +238,15 @@ def test_a_straight_curve_has_no_knee():
     assert finding.sentences == [
         "From concurrency 1 to concurrency 3 throughput changes by +200.0 % and latency by +200.0 %."
     ]
+
+
+def test_of_one_load_served_in_several_ways_the_plainest_is_told():
+    two = loads(lambda size: 0.02, engine={"tensor_parallel_size": 2})
+    eager = loads(lambda size: 0.02, engine={"args": {"enforce_eager": True}})
+    [finding] = asked("latency_throughput", *two, *eager)
+    assert finding.name == "batch-512-256-2-gpus"
+    [finding] = asked("latency_throughput", *two, *eager, *loads(lambda size: 0.02))
+    assert finding.name == "batch-512-256"
 
 
 def test_two_sizes_are_no_curve():
@@ -290,6 +335,16 @@ def test_latency_against_size():
     assert column(finding, "model") == ["mpt-7b", "mpt-30b"]
     [finding] = asked("model_size", *models(("b", "float16", 10e9, 9.0), ("a", "float16", 2e9, 1.0)))
     assert "super-linear" in said(finding)
+
+
+def test_of_several_numbers_of_gpus_that_which_most_models_ran_on_is_told():
+    few = models(("a", "float16", 1e9, 1.0), ("b", "float16", 2e9, 2.0))
+    many = models(("a", "float16", 1e9, 1.0), ("b", "float16", 2e9, 2.0), ("c", "float16", 4e9, 3.0))
+    for one in many:
+        one["engine"]["tensor_parallel_size"] = 8
+        one["nodeid"] += "-8"
+    [finding] = asked("model_size", *few, *many)
+    assert len(finding.rows) == 3
 
 
 def test_models_of_unknown_size_are_not_compared():

@@ -151,6 +151,21 @@ def test_latency_that_was_not_measured_is_not_told():
     assert column(finding, "e2e_latency") == [None] * len(CLOCKS)
 
 
+def test_of_many_batches_that_one_stands_for_all_which_other_sweeps_share():
+    def named(tests, name):
+        return [{**one, "nodeid": f"{name}-{one['nodeid']}"} for one in tests]
+
+    batches = [one for batch in (1, 4, 16, 64) for one in named(sweep(), batch)]
+    for at, one in enumerate(batches):
+        one["workload"] = {**one["workload"], "batch": (1, 4, 16, 64)[at // len(CLOCKS)]}
+    [alone] = spots(*batches)
+    assert alone.name.endswith("batch-16")
+    shared = named(sweep(output_len=1), "prefill")
+    for one in shared:
+        one["workload"] = {**one["workload"], "batch": 4}
+    assert sorted(one.name for one in spots(*batches, *shared)) == ["512-256-batch-4", "prefill-512-batch-4"]
+
+
 def test_two_clocks_are_no_sweep():
     assert spots(*sweep(clocks=(750, 900))) == []
 

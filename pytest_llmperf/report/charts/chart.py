@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_llmperf.report.charts.templates import templates
 
-__all__ = ["Chart", "Row", "complete", "fill", "number", "slug"]
+__all__ = ["Chart", "Row", "complete", "fill", "number", "room", "slug"]
 
 #: One item of a dataset, flat.
 Row = dict[str, float | int | str | None]
@@ -19,7 +19,7 @@ Row = dict[str, float | int | str | None]
 #: So many significant digits can be seen in a chart and read in its tooltip.
 _DIGITS = 5
 #: So much of a name is kept in a slug, its end, where tests of one file differ.
-_LONGEST = 50
+_LONGEST = 90
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,11 @@ def number(value: float | None, factor: float = 1.0) -> float | None:
     if value is None or not math.isfinite(value * factor):
         return None
     return float(f"{value * factor:.{_DIGITS}g}")
+
+
+def room(value: float) -> float | None:
+    """How far an axis has to reach for a label beside the end of a bar."""
+    return number(1.14 * value)
 
 
 def slug(*names: str) -> str:

@@ -41,8 +41,10 @@ const spec = (template, chart, width) => {
   const filled = withoutEmpty(fill(template, chart.params), datasets);
   return {...filled, width, params: [{name: "whole", value: width}], datasets};
 };
-const draw = (element, spec, config) => vegaEmbed(element, spec, {
+// How it is fitted is told Vega alone: Vega-Lite warns of a fitted width wherever the height follows the rows.
+const draw = (element, spec, {autosize, ...config}) => vegaEmbed(element, spec, {
   mode: "vega-lite", renderer: "svg", actions: false, ast: true, config, tooltip: {theme: "llmperf"},
+  patch: compiled => ({...compiled, autosize}),
 });
 window.vegaEmbed = vegaEmbed;
 window.llmperfCharts = {spec, draw};

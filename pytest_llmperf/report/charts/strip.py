@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.report.wording import format_interval, plural
@@ -18,7 +18,7 @@ _REACH = 1.0
 
 
 def strip(metric: MetricValue, verdict: VerdictRecord | None) -> str:
-    """A metric's repeats as dots on one axis, the baseline's as rings, with the tolerance as a band.
+    """A metric's repeats as dots on one axis, the baseline's in another row, with the tolerance as a band.
 
     Below them a bar spans the values that the interval of the change leaves possible, on the same axis: a pass lies
     within the band on the side of worse, a regression outside. An end that is cut off is an arrow.
@@ -38,26 +38,29 @@ def strip(metric: MetricValue, verdict: VerdictRecord | None) -> str:
     low, high = _axis([*values, *before, *(band or ())], _possible(verdict))
     span = high - low or 1.0
 
-    def x(value: float) -> float:
-        return round(_MARGIN + (value - low) / span * (_WIDTH - 2 * _MARGIN), 1)
+    def x(value: float) -> int:
+        return round(_MARGIN + (value - low) / span * (_WIDTH - 2 * _MARGIN))
 
     label = f"{plural(len(values), 'repeat')} in {plural(len(metric.launches), 'launch')} from "
     label += f"{format_value(min(values), metric.unit)} to {format_value(max(values), metric.unit)}"
     if verdict is not None and verdict.interval is not None:
         label += f"; change {format_interval(verdict.interval)}"
-    parts = [
-        f'<svg class="strip" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}"><title>{label}</title>'
-    ]
+    parts = [f'<svg class="strip" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"><title>{label}</title>']
     if band is not None and verdict is not None and verdict.baseline is not None:
         left, right = x(band[0]), x(band[1])
-        parts.append(f'<rect class="band" x="{left}" y="2" width="{right - left:.1f}" height="{_HEIGHT - 4}"/>')
-        centre = x(verdict.baseline)
-        parts.append(f'<line class="centre" x1="{centre}" x2="{centre}" y1="2" y2="{_HEIGHT - 2}"/>')
-    parts += [f'<circle class="before" cx="{x(v)}" cy="{_BEFORE}" r="2.6"/>' for v in before]
-    parts += [f'<circle class="now" cx="{x(v)}" cy="{_NOW}" r="3"/>' for v in values]
+        parts.append(f'<path class="band" d="M{left} 2H{right}V{_HEIGHT - 2}H{left}z"/>')
+        parts.append(f'<path class="centre" d="M{x(verdict.baseline)} 2V{_HEIGHT - 2}"/>')
+    # A stroke without length and with round caps is a dot; those at one place are one.
+    if before:
+        parts.append(f'<path class="before" d="{_dots(map(x, before), _BEFORE)}"/>')
+    parts.append(f'<path class="now" d="{_dots(map(x, values), _NOW)}"/>')
     if (possible := _possible(verdict)) is not None:
-        parts += _bar(*possible, low, high, x)
+        parts.append(f'<path class="interval" d="{_bar(*possible, low, high, x)}"/>')
     return "".join([*parts, "</svg>"])
+
+
+def _dots(places: Iterable[int], height: int) -> str:
+    return "".join(f"M{place} {height}h0" for place in sorted(set(places)))
 
 
 def _possible(verdict: VerdictRecord | None) -> tuple[float, float] | None:
@@ -80,12 +83,11 @@ def _axis(shown: list[float], interval: tuple[float, float] | None) -> tuple[flo
     return low, high
 
 
-def _bar(least: float, most: float, low: float, high: float, x: Callable[[float], float]) -> list[str]:
+def _bar(least: float, most: float, low: float, high: float, x: Callable[[float], int]) -> str:
     """A line from end to end with a tick at each, or an arrow where the axis ends before."""
     left, right = x(max(least, low)), x(min(most, high))
-    top, bottom = _INTERVAL - 3.5, _INTERVAL + 3.5
-    parts = [f'<line class="interval" x1="{left}" x2="{right}" y1="{_INTERVAL}" y2="{_INTERVAL}"/>']
+    top, bottom = _INTERVAL - 4, _INTERVAL + 4
+    path = f"M{left} {_INTERVAL}H{right}"
     for at, cut, inwards in ((left, least < low, 4), (right, most > high, -4)):
-        tip = f"{at + inwards},{top} {at},{_INTERVAL} {at + inwards},{bottom}" if cut else f"{at},{top} {at},{bottom}"
-        parts.append(f'<polyline class="interval" points="{tip}"/>')
-    return parts
+        path += f"M{at + inwards} {top}L{at} {_INTERVAL}L{at + inwards} {bottom}" if cut else f"M{at} {top}V{bottom}"
+    return path

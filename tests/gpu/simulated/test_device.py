@@ -349,13 +349,13 @@ def test_a_context_draws_more_than_nothing_and_less_than_a_model(key):
     bare, clock = device.power_w(), device.sm_clock_mhz()
     device.hold_context(held=True)
     device.wait(5)
-    assert device.power_w() == pytest.approx(power.idle_w + power.context_w)
+    assert device.power_w() == pytest.approx(power.idle_w + power.context_w, abs=0.01)
     assert device.sm_clock_mhz() == device.product.max_sm_clock_mhz > clock
     device.load(10**9)
     device.wait(5)
-    assert device.power_w() == pytest.approx(power.idle_w + power.loaded_w)
+    assert device.power_w() == pytest.approx(power.idle_w + power.loaded_w, abs=0.01)
     assert bare < power.idle_w + power.context_w < power.idle_w + power.loaded_w
     device.unload()
     device.hold_context(held=False)
     device.wait(5)
-    assert device.power_w() == pytest.approx(bare)
+    assert device.power_w() == pytest.approx(bare, abs=0.01)

@@ -47,7 +47,7 @@ def charts(one):
         (FORMATS, ["bars"] * 3),
         (HARDWARE, ["bars"]),
         (ROOFLINE, ["roofline"]),
-        (CACHE, ["corner"]),
+        (CACHE, ["line"]),
         (SPLIT, ["stacked"]),
     ],
     ids=lambda value: getattr(value, "kind", None),
@@ -199,6 +199,14 @@ def test_a_policy_has_one_curve():
     rows = [("static", 1, 90.0), ("static", 2, 95.0), ("static", 2, 50.0), ("other", 1, 3.0)]
     (chart,) = charts(finding("batching_policies", ("policy", "rate", "throughput"), rows))
     assert [(row["rate_per_s"], row["throughput_tokens_per_s"]) for row in chart.rows] == [(1, 90), (2, 95)]
+
+
+def test_a_split_of_very_many_shows_some_and_counts_the_rest():
+    rows = [[f"load {at}", 1, 1.0, 3.0, 0.1] for at in range(50)]
+    (chart,) = charts(SPLIT.model_copy(update={"rows": rows}))
+    assert len({row["bar"] for row in chart.rows}) == 24
+    assert chart.params["height"] == 24 * 32
+    assert chart.description.endswith("; and 46 more.")
 
 
 def test_a_split_shows_shares_of_what_is_known():

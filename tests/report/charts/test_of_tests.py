@@ -76,6 +76,10 @@ def test_a_measured_test_shows_its_launches_around_their_median():
 def test_one_value_is_no_distribution():
     assert chart(of(metrics={"tpot": metric("tpot", 0.004), "mbu": metric("mbu")}), "launches") is None
     assert charts_of_test(of(metrics={})) == []
+    assert (
+        chart(of(metrics={"tpot": metric("tpot", 0.004, 0.004), "ttft": metric("ttft", 0.02, 0.02)}), "launches")
+        is None
+    )
 
 
 def test_very_many_repeats_are_thinned():

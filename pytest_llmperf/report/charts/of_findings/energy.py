@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_llmperf.report.charts.chart import Chart, Row, number
+from pytest_llmperf.report.charts.chart import Chart, Row, number, room
 from pytest_llmperf.report.charts.of_findings.machine import bars
 from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, distinct, numeric, positive
 
@@ -10,6 +10,8 @@ __all__ = ["energy_split", "idle", "phases"]
 
 #: Shares of the joules of an output token, and what they are called.
 _SPLIT = {"idle": "idle floor", "weights": "weights", "kv": "KV cache"}
+#: More than these are not read; the table has all of them.
+_BARS = 24
 
 
 def phases(table: Table) -> list[Chart]:
@@ -67,7 +69,7 @@ def energy_split(table: Table) -> list[Chart]:
     rows: list[Row] = []
     totals: list[Row] = []
     told = []
-    for row, bar in zip(found.rows, distinct(found, named, load), strict=True):
+    for row, bar in list(zip(found.rows, distinct(found, named, load), strict=True))[:_BARS]:
         known = {name: numeric(row, found.of[c]) for name, c in parts.items() if row[found.of[c].field] is not None}
         whole = sum(known.values())
         if whole <= 0:
@@ -77,11 +79,11 @@ def energy_split(table: Table) -> list[Chart]:
              "share_percent": number(known[name] / whole, 100)}
             for at, name in enumerate(_SPLIT) if name in known
         ]  # fmt: skip
-        totals.append({"bar": bar, "j_per_token": number(whole), "label": f"{compact(whole)} J/token"})
+        totals.append({"bar": bar, "j_per_token": number(whole), "room": room(whole), "label": compact(whole)})
         told.append(f"{bar}: {', '.join(f'{_SPLIT[n]} {share / whole:.0%}' for n, share in known.items())}")
     if not rows:
         return []
-    more = f"; and {len(told) - 4} more" if len(told) > 4 else ""
+    more = f"; and {len(found.rows) - 4} more" if len(found.rows) > 4 else ""
     return [
         table.chart(
             "split", template="stacked", title="Energy per output token by what it is put down to",

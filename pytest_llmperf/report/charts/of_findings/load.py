@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_llmperf.report.charts.chart import Chart, Row
+from pytest_llmperf.report.charts.chart import Chart, Row, room
 from pytest_llmperf.report.charts.of_findings.clock import grid
 from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, placed, positive
 from pytest_llmperf.report.charts.quantities import Quantity
@@ -181,7 +181,12 @@ def _policies(table: Table, load: str, name: str, several: bool) -> Chart | None
             params={"x": size.field, "x_title": size.axis, "y": value.field, "y_title": value.axis},
         )
     bars: list[Row] = [
-        {"name": row[policy.field], value.field: row[value.field], "label": compact(numeric(row, value))}
+        {
+            "name": row[policy.field],
+            value.field: row[value.field],
+            "room": room(numeric(row, value)),
+            "label": compact(numeric(row, value)),
+        }
         for row in rows
     ]
     return table.chart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_llmperf.report.charts.chart import Chart, Row
+from pytest_llmperf.report.charts.chart import Chart, Row, room
 from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, distinct, numeric, positive
 
 __all__ = ["bars", "formats", "hardware", "model_size", "scaling"]
@@ -114,7 +114,12 @@ def bars(table: Table, name: str, title: str, named: str | None = None) -> Chart
     found = table.records(named, name, optional=[load] if load else [])
     value = found.of[name]
     rows: list[Row] = [
-        {"name": told, value.field: row[value.field], "label": compact(numeric(row, value))}
+        {
+            "name": told,
+            value.field: row[value.field],
+            "room": room(numeric(row, value)),
+            "label": compact(numeric(row, value)),
+        }
         for row, told in zip(found.rows, distinct(found, named, load), strict=True)
     ]
     if not rows:

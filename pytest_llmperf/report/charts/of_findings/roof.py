@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pytest_llmperf.report.charts.chart import Chart, Row, number
-from pytest_llmperf.report.charts.of_findings.table import Table, compact, numeric, placed, positive
+from pytest_llmperf.report.charts.of_findings.table import Table, compact, numeric, positive
 
 __all__ = ["kv_cache", "roofline"]
 
@@ -101,8 +101,8 @@ def kv_cache(table: Table) -> list[Chart]:
     ends = [f"{compact(numeric(r, sequences))} of {compact(numeric(r, context))} tokens" for r in (rows[0], rows[-1])]
     return [
         table.chart(
-            "sequences", template="corner", title="Sequences that fit into memory over their context",
-            description=f"Sequences that fit: {ends[0]}, {ends[1]}.", rows=rows, extra=placed([], []),
+            "sequences", template="line", title="Sequences that fit into memory over their context",
+            description=f"Sequences that fit: {ends[0]}, {ends[1]}.", rows=rows,
             params={"x": context.field, "x_title": "context (tokens)", "y": sequences.field,
                     "y_title": "sequences that fit"},
         )

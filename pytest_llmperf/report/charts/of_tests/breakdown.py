@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_llmperf.report.charts.chart import Chart, Row, number, slug
+from pytest_llmperf.report.charts.chart import Chart, Row, number, room, slug
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.results import ConditionRecord, TestRecord
 
@@ -37,7 +37,9 @@ def breakdown(test: TestRecord) -> Chart | None:
              "share_percent": number(known[name] / whole, 100)}
             for at, name in enumerate(_PARTS) if name in known
         ]  # fmt: skip
-        totals.append({"bar": bar, "ms": number(whole, 1e3), "label": format_value(whole, "s")})
+        totals.append(
+            {"bar": bar, "ms": number(whole, 1e3), "room": room(1e3 * whole), "label": format_value(whole, "s")}
+        )
     if not rows or rows[0]["bar"] != "this run":
         return None
     return Chart(

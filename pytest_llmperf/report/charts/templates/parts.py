@@ -45,7 +45,8 @@ def legend(title: str | None, each: int, beside: int = 70) -> alt.Legend:
         each: Room for one entry, pixels.
         beside: Room that labels and title take.
     """
-    return alt.Legend(title=title, columns=alt.ExprRef(f"max(1, floor((whole - {beside}) / {each}))"))
+    columns = alt.ExprRef(f"max(1, floor((whole - {beside}) / {each}))")
+    return alt.Legend(title=title, symbolOpacity=1, columns=columns)
 
 
 def marks(x: alt.X) -> list[alt.Chart]:

@@ -57,7 +57,9 @@ def _bars() -> alt.LayerChart:
     base = chart("rows").encode(x=x, y=y)
     bars = base.mark_bar(size=17).encode(tooltip=[nominal("name", "$name_title"), number("$x", "$x_title")])
     text = base.mark_text(align="left", dx=5).encode(text=alt.Text(field="label", type="nominal"))
-    return alt.layer(bars, text).properties(height=HEIGHT)
+    # Not seen: the axis reaches far enough for the labels.
+    space = base.mark_point(opacity=0).encode(x=alt.X(field="room", type="quantitative"))
+    return alt.layer(bars, text, space).properties(height=HEIGHT)
 
 
 def _dots() -> alt.LayerChart:

@@ -95,4 +95,6 @@ def _stacked() -> alt.LayerChart:
     total = chart("totals").mark_text(align="left", dx=6).encode(
         x=alt.X(field="$x", type="quantitative"), y=y, text=alt.Text(field="label", type="nominal")
     )  # fmt: skip
-    return alt.layer(bars, total).properties(height=HEIGHT)
+    # Not seen: the axis reaches far enough for the labels.
+    space = chart("totals").mark_point(opacity=0).encode(x=alt.X(field="room", type="quantitative"), y=y)
+    return alt.layer(bars, total, space).properties(height=HEIGHT)
