@@ -26,6 +26,7 @@ from pytest_llmperf.report.wording import (
     format_interval,
     format_tolerance,
     judged,
+    serving_engines,
     unit_of,
     value_of,
 )
@@ -121,6 +122,7 @@ def _context(results: Results) -> dict[str, Any]:
         "badness": lambda test, verdict: badness(verdict, better_of(test.metrics, verdict.metric)),
         "against": against,
         "engine_name": engine_name,
+        "serving_engines": serving_engines,
         "failed_otherwise": failed_otherwise,
         "tolerance": lambda test, verdict: format_tolerance(
             verdict.tolerance, better_of(test.metrics, verdict.metric)

@@ -11,7 +11,17 @@ from pytest_llmperf.report import notices
 from pytest_llmperf.report.commands import command_lines, saving
 from pytest_llmperf.report.rows import Line, rows, verdict_cell
 from pytest_llmperf.report.units import format_change, printable
-from pytest_llmperf.report.wording import acceptance, better_of, echoed, engine_name, evidence, judged, unit_of, values
+from pytest_llmperf.report.wording import (
+    acceptance,
+    better_of,
+    echoed,
+    engine_name,
+    evidence,
+    judged,
+    serving_engines,
+    unit_of,
+    values,
+)
 from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["failure_paragraph", "table"]
@@ -25,10 +35,8 @@ _PARAGRAPH = 80
 
 def table(results: Results, width: int) -> Iterator[Line]:
     """The lines of the summary with their markup; at most ``width`` columns each, but for paths that are longer."""
-    engines = {
-        printable(f"{engine_name(t.engine)}, {t.engine.model}, {t.engine.device}") for t in results.tests if t.engine
-    }
-    for engine in sorted(engines):
+    engines = {printable(f"{engine_name(e)}, {e.model}, {e.device}") for e in serving_engines(results.tests)}
+    for engine in sorted(engines or {printable(t.engine.device) for t in results.tests if t.engine}):
         yield engine[:width], {}
     if any(t.engine and t.engine.simulated for t in results.tests):
         yield from _wrapped("SIMULATED: the figures are computed, and are of no real board", width, _YELLOW)

@@ -26,6 +26,7 @@ __all__ = [
     "judged",
     "launches_used",
     "plural",
+    "serving_engines",
     "short_name",
     "unit_of",
     "value_of",
@@ -44,6 +45,11 @@ _SAME_KIND = 40
 def engine_name(engine: Engine) -> str:
     """``"vllm 0.23.0"``; of a simulated one its name: ``"sim:h200"``."""
     return engine.version if engine.version.startswith(f"{engine.kind}:") else f"{engine.kind} {engine.version}"
+
+
+def serving_engines(tests: Iterable[TestRecord]) -> list[Engine]:
+    """The engines that served requests; what measures a device by itself stands in an engine's place and is none."""
+    return [test.engine for test in tests if test.engine is not None and test.engine.kind != "hardware"]
 
 
 def plural(count: int, noun: str, plural: str = "") -> str:

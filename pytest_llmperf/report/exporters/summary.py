@@ -20,6 +20,7 @@ from pytest_llmperf.report.wording import (
     judged,
     launches_used,
     plural,
+    serving_engines,
     unit_of,
     value_of,
     values,
@@ -76,7 +77,7 @@ def _head(tests: Sequence[TestRecord]) -> list[str]:
         said.append("nothing was gated")
     lines = ["### LLM inference performance", "", ", ".join(said), ""]
     if any(test.engine and test.engine.simulated for test in tests):
-        lines += ["**Simulated: no figure below was measured.**", ""]
+        lines += ["**Simulated: the figures are computed, and are of no real board.**", ""]
     return lines
 
 
@@ -106,7 +107,7 @@ def _sentence(test: TestRecord, verdict: VerdictRecord) -> str:
 
 def _environment(results: Results) -> list[str]:
     """Engine, hardware, treatment and clock: one line each."""
-    engines = [test.engine for test in results.tests if test.engine]
+    engines = serving_engines(results.tests)
     said = [f"{engine_name(e)}, {e.model} ({e.dtype}) on {e.device}" for e in engines]
     lines = [f"- {text(one)}" for one in list(dict.fromkeys(said))[:4]]
     treatments = [json.dumps(e.treatment, default=str) for e in engines if e.treatment]

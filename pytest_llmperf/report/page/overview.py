@@ -15,6 +15,7 @@ from pytest_llmperf.report.wording import (
     evidence,
     format_interval,
     plural,
+    serving_engines,
     unit_of,
     values,
     worst_regression,
@@ -204,13 +205,14 @@ def simulated(results: Results) -> str | None:
             return None
         of_engines = boards
     if all(of_engines):
-        return "Simulated: no figure on this page was measured."
-    return f"Simulated in {sum(of_engines)} of {plural(len(results.tests), 'test')}: their figures were not measured."
+        return "Simulated: the figures are computed, and are of no real board."
+    some = f"{sum(of_engines)} of {plural(len(results.tests), 'test')}"
+    return f"Simulated in {some}: their figures are computed, and are of no real board."
 
 
 def measured(results: Results) -> list[tuple[str, str]]:
     """What was measured on what, at which clock, when, at which commit: pairs of a title and a text."""
-    engines = [test.engine for test in results.tests if test.engine is not None]
+    engines = serving_engines(results.tests)
     facts = [
         ("Model", _either((_model(engine) for engine in engines), "model")),
         ("Engine", _either((engine_name(engine) for engine in engines), "engine")),

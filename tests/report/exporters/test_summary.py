@@ -135,7 +135,7 @@ def test_engine_treatment_and_clock_are_said():
 
 
 def test_a_simulation_is_marked():
-    assert "**Simulated: no figure below was measured.**" in summary(
+    assert "**Simulated: the figures are computed, and are of no real board.**" in summary(
         results(record("t", engine=ENGINE | {"simulated": True}))
     )
     assert "Simulated" not in summary(results(PASSED))

@@ -66,7 +66,7 @@ def test_what_was_measured_names_every_part():
 def test_simulated_figures_are_said_to_be_that():
     simulated = record("a.py::test_s", engine=ENGINE | {"simulated": True})
     assert overview.simulated(results(PASSED)) is None
-    assert overview.simulated(results(simulated)) == "Simulated: no figure on this page was measured."
+    assert overview.simulated(results(simulated)) == "Simulated: the figures are computed, and are of no real board."
     assert "in 1 of 2 tests" in overview.simulated(results(simulated, PASSED))
 
 
