@@ -39,7 +39,7 @@ def test_values_beyond_all_bounds_are_explained_and_compared(report, capsys, mor
 
 def test_values_beyond_all_bounds_are_reported(report, capsys):
     assert main(["report", str(report)]) == 0
-    assert "test_one[16]" in capsys.readouterr().out
+    assert "one[16]" in capsys.readouterr().out
     entries = {entry["name"].split()[-1]: entry for entry in json.loads((report / "benchmark.json").read_text())}
     assert "range" not in entries["e2e_latency"]
     assert "over" in (report / "report.html").read_text()
