@@ -1,9 +1,14 @@
 """How does it serve requests that arrive by themselves, and how many a second within the limits?
 
 The load is an open loop: requests arrive at random (Poisson), whatever the server does, and latency counts from when
-each was due. Limits on TTFT and TPOT (the service-level objectives) make the goodput: the requests per second that kept
-both. Run it over HTTP (``--llmperf-engine serve``, or a server's URL) to have the server in it, or in process to leave
-it out.
+each was due. Limits on TTFT and TPOT (the service-level objectives) make the goodput: the requests per second that
+kept both. ``test_highest_rate`` searches the highest rate that keeps them for 90 % of the requests.
+
+Options: ``--llmperf-engine serve``, or a server's URL, has the server in it; in process it is left out. No lock. ``-m
+sweep`` adds rates and burstier arrivals.
+
+Found on an H200 over HTTP: with requests of 512 and 256 tokens it kept up with 28 a second (9.3 ms per output token)
+and not with 36, of which 29.8 a second ended.
 """
 
 import pytest
@@ -34,16 +39,10 @@ def test_highest_rate(llmperf):
 @pytest.mark.llmperf(tolerance={"goodput": "10%"})
 @pytest.mark.parametrize("rate", [1, 2, 4, 8, 16, 32, 64])
 def test_open_loop_sweep(llmperf, rate):
-    llmperf.check(SERVING.replace(rate=rate, requests=30 * rate))
+    llmperf.check(SERVING.replace(rate=rate, requests=min(30 * rate, 480)))
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("arrival", ["constant", "poisson", "gamma:0.25"])
 def test_burstiness(llmperf, arrival):
     llmperf.check(SERVING.replace(rate=8, requests=240, arrival=arrival))
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("concurrency", [1, 4, 16, 64])
-def test_closed_loop(llmperf, concurrency):
-    llmperf.check(SERVING.replace(concurrency=concurrency, requests=8 * concurrency))

@@ -24,12 +24,12 @@ from pytest_llmperf.arithmetic import Architecture, Hardware, mbu
 from pytest_llmperf.engines.simulated.deployment import deploy
 from pytest_llmperf.engines.simulated.settings import Arguments
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.models import resolve
 from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.workload import Workload
 
 __all__ = ["CLAIMS", "Claim", "Era", "gpus_needed"]
 
-_MODELS = Path(__file__).parent / "models"
 #: A guess at what an engine of 2023 took to launch one layer: some fifteen kernels of 10 us, from Python or C++.
 _LAYER_LAUNCH_S = 0.15e-3
 
@@ -47,7 +47,7 @@ class Era:
     layer_launch_s: float | None = None
 
     def figures(self, board: str, model: str, workload: Workload, **arguments: Any) -> Mapping[str, float]:
-        """What is measured on a board, of a model in ``models/``."""
+        """What is measured on a board, of a shipped shape."""
         return _figures(self, board, model, workload, tuple(sorted(arguments.items())))
 
     def latency(
@@ -86,7 +86,7 @@ def _figures(era: Era, board: str, model: str, workload: Workload, arguments: tu
 
 
 def _architecture(model: str) -> Architecture:
-    return Architecture.from_config(_MODELS / model)
+    return Architecture.from_config(resolve(model).config or {})
 
 
 def gpus_needed(board: str, model: str, quantization: str | None = None) -> int:

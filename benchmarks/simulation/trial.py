@@ -25,8 +25,6 @@ __all__ = ["FIGURES", "Point", "points_of", "simulate"]
 
 #: What is compared, in SI units.
 FIGURES = ("ttft", "tpot", "throughput", "power")
-
-_HERE = Path(__file__).parent
 #: Repeats go on for so many seconds of virtual time, as the plugin's energy windows do.
 _WINDOW_S = 1.6
 
@@ -39,7 +37,7 @@ class Point:
         source: The file it comes from.
         test: Its name there.
         board: Which of the boards.
-        model: A shipped shape, or a folder in ``models/``.
+        model: A shipped shape.
         arguments: The engine's.
         workload: What was sent.
         figures: By name, in SI units; ``None`` where there is none.
@@ -94,10 +92,9 @@ def simulate(
 
     One warm-up, then repeats until the energy window is long enough; power is the mean over them.
     """
-    folder = _HERE / "models" / point.model
     spec = specify(
         EngineChoice(f"sim:{model.key}", "sim", {**point.arguments, "power_scale": gain}, ""),
-        str(folder) if folder.is_dir() else point.model,
+        point.model,
         {},
     )
     devices = [SimulatedDevice(model)]

@@ -23,16 +23,28 @@ from pytest_llmperf.plugin.fixtures import (
     gpus,
     llm_engine,
     llm_model,
+    llm_requirements,
     llmperf,
     power_sampler,
     uses_boards,
     uses_llmperf,
 )
+from pytest_llmperf.plugin.grid import clock_grid
 from pytest_llmperf.plugin.keys import BOARDS, RECORDER, SESSION, STATE
 from pytest_llmperf.plugin.recorder import Recorder
 from pytest_llmperf.plugin.rounds import UNDECIDED, MoreLaunches, run_again, run_in_rounds
 
-__all__ = ["_power_watch", "gpu_clock", "gpus", "llm_engine", "llm_model", "llmperf", "power_sampler"]
+__all__ = [
+    "_power_watch",
+    "clock_grid",
+    "gpu_clock",
+    "gpus",
+    "llm_engine",
+    "llm_model",
+    "llm_requirements",
+    "llmperf",
+    "power_sampler",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,7 +6,7 @@ With a simulated engine they are simulated too: nothing of this machine is opene
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -136,6 +136,37 @@ class SessionBoards:
             self.clock = clock
         return self.clock
 
+    def supported_clocks(self) -> tuple[int, ...]:
+        """SM clocks in MHz that all boards in use can be locked at, ascending; none where there is nobody to tell.
+
+        Boards that do not answer tell nothing here; who measures on them is told why.
+        """
+        try:
+            return self._sm_clocks()
+        except GpuError:
+            return ()
+
+    def not_swept(self, mhz: int, sweep: Sequence[int]) -> str | None:
+        """Why a clock of a sweep would be no point of its own; ``None`` where it is one.
+
+        Args:
+            mhz: The clock, as asked for.
+            sweep: All clocks of the sweep, in their order; of those that snap onto one and the same the first counts.
+        """
+        from pytest_llmperf.gpu.clocks import snap
+
+        supported = self.supported_clocks()
+        if not supported or mhz < 1:
+            return None  # who holds it is told why that cannot be
+        names = ", ".join(sorted({board.name for board in self.boards()}))
+        if not supported[0] <= mhz <= supported[-1]:
+            return f"{mhz} MHz is beyond the SM clocks of {names}: {supported[0]} to {supported[-1]} MHz"
+        locked = snap(mhz, supported)
+        same = next((other for other in sweep if snap(other, supported) == locked), mhz)
+        if same == mhz:
+            return None
+        return f"{mhz} MHz is {locked} MHz on {names}, at which {same} MHz has been swept already"
+
     @contextmanager
     def at(self, mhz: int) -> Iterator[HeldClock]:
         """Hold another SM clock within the block; the session's returns after it, and its memory clock stays.
@@ -200,7 +231,7 @@ class SessionBoards:
 
     def _nearest(self, mhz: int | None) -> HeldClock:
         """What the boards can do of an SM clock (``None``: free) beside the session's memory clock."""
-        from pytest_llmperf.gpu.clocks import HeldClock, SnappedClock, common_clocks, common_memory_clocks
+        from pytest_llmperf.gpu.clocks import HeldClock, SnappedClock, common_memory_clocks
         from pytest_llmperf.gpu.clocks.control import Clock
 
         for value, name in ((mhz, "GPU clock"), (self._requested_memory, "GPU memory clock")):
@@ -212,12 +243,19 @@ class SessionBoards:
                 f"There is no GPU whose clock could be held at {Clock(mhz, self._requested_memory)}.",
                 remedy="Check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave the clock alone.",
             )
-        memory = sm = None
+        memory = None
         if self._requested_memory is not None:
             memory = SnappedClock.nearest(self._requested_memory, common_memory_clocks(devices))
-        if mhz is not None:
-            sm = SnappedClock.nearest(mhz, common_clocks(devices, memory.locked_mhz if memory else None))
+        sm = None if mhz is None else SnappedClock.nearest(mhz, self._sm_clocks())
         return HeldClock(sm, memory, self._expected)
+
+    def _sm_clocks(self) -> tuple[int, ...]:
+        """Those that all boards can do beside the session's memory clock."""
+        from pytest_llmperf.gpu.clocks import common_clocks, common_memory_clocks, snap
+
+        devices, asked = self.devices(), self._requested_memory
+        memory = None if asked is None or not devices else snap(asked, common_memory_clocks(devices))
+        return common_clocks(devices, memory)
 
     @contextmanager
     def _hold(self, clock: HeldClock) -> Iterator[None]:

@@ -25,6 +25,7 @@ __all__ = [
     "gpus",
     "llm_engine",
     "llm_model",
+    "llm_requirements",
     "llmperf",
     "power_sampler",
     "uses_boards",
@@ -34,7 +35,7 @@ __all__ = [
 
 def uses_llmperf(item: pytest.Item) -> bool:
     """Whether a test asks for one of the fixtures that need an engine."""
-    return not {"llmperf", "llm_engine", "llm_model"}.isdisjoint(getattr(item, "fixturenames", ()))
+    return not {"llmperf", "llm_engine", "llm_model", "llm_requirements"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def uses_boards(item: pytest.Item) -> bool:
@@ -47,6 +48,21 @@ def llm_model(request: pytest.FixtureRequest) -> Model:
     """The model of this test: from the marker, else ``--llmperf-model``, else the default of the engine."""
     state: TestState = request.node.stash[STATE]
     return state.spec.model
+
+
+@pytest.fixture
+def llm_requirements(request: pytest.FixtureRequest, gpus: tuple[Board, ...]) -> None:
+    """Skips a test whose engine arguments this machine cannot meet, before an engine starts for it.
+
+    For suites that compare engine arguments, with ``@pytest.mark.usefixtures("llm_requirements")``: too few GPUs, too
+    old ones, weights that do not fit into their memory, a server whose arguments are not ours to change. What the
+    engine itself refuses is still a failure.
+    """
+    from pytest_llmperf.plugin.requirements import unmet
+
+    state: TestState = request.node.stash[STATE]
+    if (reason := unmet(state.spec, gpus)) is not None:
+        pytest.skip(reason)
 
 
 @pytest.fixture
@@ -87,7 +103,8 @@ def gpu_clock(request: pytest.FixtureRequest) -> Iterator[int | None]:
     """The SM clock in MHz that the boards in use are held at during this test; ``None`` when it runs free.
 
     It is that of ``--gpu-clock``, or the parameter of a sweep, after which the former one returns:
-    ``@pytest.mark.parametrize("gpu_clock", range(750, 1301, 50), indirect=True)``.
+    ``@pytest.mark.parametrize("gpu_clock", range(750, 1301, 50), indirect=True)``. A clock beyond what the boards
+    support, and one that is the same on them as another of the sweep, is skipped.
     """
     boards = request.config.stash[BOARDS]
     wanted = getattr(request, "param", None)
@@ -97,8 +114,25 @@ def gpu_clock(request: pytest.FixtureRequest) -> Iterator[int | None]:
         return
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         raise OptionError(f"The parameter gpu_clock of {request.node.nodeid} is a clock in MHz, not {wanted!r}.")
+    boards.begin()
+    if (reason := boards.not_swept(wanted, _sweep_of(request.node))) is not None:
+        pytest.skip(reason)
     with boards.at(wanted) as clock:
         yield clock.locked_mhz
+
+
+def _sweep_of(node: pytest.Item) -> list[int]:
+    """The clocks of all tests that are the same but for their clock, in the order in which they are to run."""
+
+    def rest(item: pytest.Item) -> tuple[Any, ...]:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        # The values of a parameter are the same objects in all tests; equal they need not be able to be.
+        others = {name: id(value) for name, value in params.items() if name != "gpu_clock"}
+        return item.parent, getattr(item, "originalname", None), others
+
+    specs = [getattr(item, "callspec", None) for item in node.session.items if rest(item) == rest(node)]
+    clocks = [spec.params.get("gpu_clock") for spec in specs if spec is not None]
+    return [clock for clock in clocks if isinstance(clock, int)]
 
 
 @pytest.fixture(scope="session")

@@ -39,9 +39,10 @@ class Suites:
         in_flight = lambda: len(self.server.requests) - self.server.answered  # noqa: E731  # an argument's name
         return busy_while(in_flight, *(self.fake.state / f"load.{board}" for board in (0, 1)))
 
-    def run(self, *arguments, select="prefill and 1 or decode and 4", clock=("--gpu-clock", "900")):
+    def run(self, *arguments, select="test_prefill[1] or test_decode[4]", clock=("--gpu-clock", "900")):
         return self._pytester.runpytest_subprocess(
-            "suites/test_phases.py", *clock, "-k", select, "-p", "no:cacheprovider", "-p", "tests.plugin.quick",
+            "suites/test_phases.py", *clock, "-m", "sweep or not sweep", "-k", select,
+            "-p", "no:cacheprovider", "-p", "tests.plugin.quick",
             f"--llmperf-engine=http://{self.server.address},calibrate=false", "--llmperf-report=report",
             "--llmperf-repeats=2", *arguments,
         )  # fmt: skip
@@ -62,7 +63,7 @@ def suites(pytester, fake_nvml, monkeypatch, tmp_path):
 
 def test_lock_measure_unlock_and_gate(suites):
     saved = suites.run("--llmperf-save", "--llmperf-launches=2")
-    saved.assert_outcomes(passed=2, deselected=33)
+    saved.assert_outcomes(passed=2, deselected=20)
     saved.stdout.fnmatch_lines(["gpu clock: 900 MHz locked on GPU 0 (NVIDIA H200), GPU 1 (NVIDIA H200)"])
     for test in suites.tests().values():
         assert test["verdict"] == "measured"
@@ -73,7 +74,7 @@ def test_lock_measure_unlock_and_gate(suites):
     assert_life_of_a_lock(suites.fake)
 
     suites.fake.forget_calls()
-    suites.run().assert_outcomes(passed=2, deselected=33)
+    suites.run().assert_outcomes(passed=2, deselected=20)
     assert {test["verdict"] for test in suites.tests().values()} <= {"pass", "improved"}
     assert_life_of_a_lock(suites.fake)
 
@@ -102,9 +103,9 @@ def assert_life_of_a_lock(fake):
 
 def test_both_clocks_and_the_baseline_of_one_is_not_that_of_the_other(suites):
     both = ("--gpu-clock", "900", "--gpu-memory-clock", "2600")
-    decode = "decode and 4"
+    decode = "test_decode[4]"
     saved = suites.run("--llmperf-save", "--llmperf-launches=2", select=decode, clock=both)
-    saved.assert_outcomes(passed=1, deselected=34)
+    saved.assert_outcomes(passed=1, deselected=21)
     saved.stdout.fnmatch_lines(["gpu clock: 900 MHz locked, memory 2619 MHz locked (2600 MHz asked for) on GPU 0*"])
     (test,) = suites.tests().values()
     assert test["clock"]["memory_mhz"] == {
@@ -112,7 +113,7 @@ def test_both_clocks_and_the_baseline_of_one_is_not_that_of_the_other(suites):
     }  # fmt: skip
     (baseline,) = suites.path.glob("baselines/*/*/*/*/*.json")
     assert "@900mhz-memory2619mhz" in str(baseline)
-    suites.run(select=decode, clock=both).assert_outcomes(passed=1, deselected=34)
+    suites.run(select=decode, clock=both).assert_outcomes(passed=1, deselected=21)
     assert suites.run(select=decode).ret == 1
     (test,) = suites.tests().values()
     assert test["verdict"] == "incomparable"
@@ -132,7 +133,7 @@ def test_both_clocks_and_the_baseline_of_one_is_not_that_of_the_other(suites):
 def test_what_happens_in_the_middle_makes_it_invalid(suites, board, keys, words):
     # A warm-up and two repeats of 4 requests each: within the second repeat.
     suites.events[10] = lambda: suites.fake.set(board, **keys)
-    assert suites.run(select="decode and 4").ret == 1
+    assert suites.run(select="test_decode[4]").ret == 1
     (test,) = suites.tests().values()
     assert test["verdict"] == "invalid"
     assert "the SM clock was held at 900 MHz is refuted" in test["invalid"]
@@ -143,7 +144,7 @@ def test_what_happens_in_the_middle_makes_it_invalid(suites, board, keys, words)
 
 def test_a_memory_clock_that_somebody_else_takes_back_in_the_middle_makes_it_invalid(suites):
     suites.events[10] = (suites.fake.state / "memory_lock.1").unlink
-    assert suites.run(select="decode and 4", clock=("--gpu-memory-clock", "1593")).ret == 1
+    assert suites.run(select="test_decode[4]", clock=("--gpu-memory-clock", "1593")).ret == 1
     (test,) = suites.tests().values()
     assert "the memory clock was held at 1593 MHz is refuted" in test["invalid"]
     assert "samples at 3201 MHz" in test["invalid"]

@@ -14,6 +14,7 @@ from benchmarks.simulation import published
 from benchmarks.simulation.published import CLAIMS, LAYER_BY_LAYER, TODAY, gpus_needed
 from pytest_llmperf.arithmetic import Architecture
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.models import resolve
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 
@@ -79,7 +80,7 @@ class TestEightBits:
         assert ratio("8-bit-speed") == pytest.approx(1, abs=0.15)
 
     def test_what_even_eight_gpus_do_not_hold_is_refused(self, monkeypatch):
-        stored = Architecture.from_config(published._MODELS / "llama-2-70b")
+        stored = Architecture.from_config(resolve("llama-2-70b").config)
         monkeypatch.setattr(published, "_architecture", lambda _: stored.served_as("float32", None))
         with pytest.raises(EngineError, match="memory"):
             gpus_needed("v100", "llama-2-70b")
@@ -95,7 +96,7 @@ def test_machine_balance_is_what_it_is():
     ("llama-2-70b", 68_976_648_192),
 ])  # fmt: skip
 def test_the_models_have_their_checkpoints_parameters(model, parameters):
-    assert Architecture.from_config(published._MODELS / model).total_params == parameters
+    assert Architecture.from_config(resolve(model).config).total_params == parameters
 
 
 class TestErrors:

@@ -17,7 +17,7 @@ from pytest_llmperf.simulation.board import BoardModel
 from pytest_llmperf.simulation.scheduler import Scheduler
 from pytest_llmperf.simulation.steps import StepModel
 
-__all__ = ["Deployment", "deploy"]
+__all__ = ["CAPABILITIES", "Deployment", "deploy"]
 
 _TOKEN_BUDGET = 2048
 _MAX_SEQUENCES = 128
@@ -27,7 +27,7 @@ _CUDA_BYTES = 2**29
 _GIB = 2**30
 
 #: The least compute capability at which vLLM runs a method.
-_CAPABILITIES = {
+CAPABILITIES = {
     "awq": 75, "bitsandbytes": 70, "compressed-tensors": 70, "fbgemm_fp8": 80, "fp8": 75, "gptq": 60, "modelopt": 75,
     "modelopt_fp4": 75, "mxfp4": 80,
 }  # fmt: skip
@@ -175,7 +175,7 @@ def _served(stored: Architecture, arguments: Arguments, board: BoardModel) -> Ar
     except ArchitectureError as error:
         raise EngineError(f"quantization={arguments.quantization}: {error.problem}", remedy=error.remedy) from None
     method = model.quantization.method if model.quantization is not None else None
-    least = _CAPABILITIES.get(method or "", 0)
+    least = CAPABILITIES.get(method or "", 0)
     if capability[0] * 10 + capability[1] < least:
         raise EngineError(
             f"The quantization {method} needs a GPU of compute capability {least / 10:.1f} or more, and "

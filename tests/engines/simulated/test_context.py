@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from pytest_llmperf.engines.simulated.context import longest_sequence, vocabulary_size
 from pytest_llmperf.errors import EngineError
+from pytest_llmperf.models import resolve, shapes
 
 LLAMA = {"model_type": "llama", "vocab_size": 99}
 
@@ -46,7 +44,6 @@ def test_the_vocabulary_of_a_multimodal_model_is_its_language_models():
 
 
 def test_the_shipped_shapes():
-    for folder in Path("pytest_llmperf/models").iterdir():
-        if (folder / "config.json").is_file():
-            config = json.loads((folder / "config.json").read_text("utf-8"))
-            assert longest_sequence(config) == config["max_position_embeddings"]
+    for shape in shapes():
+        config = resolve(shape).config
+        assert longest_sequence(config) == config.get("max_position_embeddings", config.get("max_seq_len"))
