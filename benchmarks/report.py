@@ -51,14 +51,15 @@ def measured(folder: Path) -> Path:
     return folder / "report" / "results.json"
 
 
-def varied(value: Any, chance: random.Random) -> Any:
+def varied(value: Any, chance: random.Random, digits: int = 17) -> Any:
     """The same with every number a little off; text and counts stay."""
     if isinstance(value, float):
-        return value * (1 + chance.gauss(0, 0.01))
+        # Most figures of a record have all their digits, those of a timeline four; the page shows no more of either.
+        return float(f"{value * (1 + chance.gauss(0, 0.01)):.{digits}g}")
     if isinstance(value, list):
-        return [varied(item, chance) for item in value]
+        return [varied(item, chance, digits) for item in value]
     if isinstance(value, dict):
-        return {key: varied(item, chance) for key, item in value.items()}
+        return {key: varied(item, chance, digits) for key, item in value.items()}
     return value
 
 
@@ -89,7 +90,9 @@ def run_of(count: int, real: Results) -> Results:
     for number in range(count):
         record = dict(sources[number % len(sources)])
         record["nodeid"] = f"{record['nodeid']}-{number}"
-        record |= {name: varied(record[name], chance) for name in VARIED if name in record}
+        record |= {
+            name: varied(record[name], chance, 4 if name == "timeline" else 17) for name in VARIED if name in record
+        }
         for condition in record["verdicts"]:
             condition["interval"] = condition["interval"] and sorted(condition["interval"])
         if not record.get("timeline"):

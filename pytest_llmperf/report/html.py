@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ _COLUMNS = (
     ("throughput", "Tokens/s", True), ("mbu", "MBU", True), ("power", "Power", False), ("tpj", "Tokens/J", False),
 )  # fmt: skip
 _TEMPLATES = Path(__file__).parent / "templates"
-#: Of more tests conditions, and strips of metrics that passed or gate nothing, are left out: a page has to stay small.
+#: Of more tests conditions, single repeats, and what else results.json has, are left out: a page has to stay small.
 _WHOLE = 40
 
 
@@ -160,10 +161,16 @@ def _figures(results: Results, tests: Iterable[TestRecord]) -> tuple[dict[str, C
     of_owner: dict[int, dict[str, Chart]] = {}
     found = [(id(finding), charts.charts_of_finding(finding, results)) for finding in results.findings]
     found += [(id(test), charts.charts_of_test(test)) for test in tests]
+    if len(results.tests) > _WHOLE:
+        found = [(owner, [_without_repeats(chart) for chart in drawn]) for owner, drawn in found]
     for owner, drawn in found:
         of_owner[owner] = {f"chart-{len(shown) + n}": chart for n, chart in enumerate(drawn)}
         shown |= of_owner[owner]
     return shown, of_owner
+
+
+def _without_repeats(chart: Chart) -> Chart:
+    return replace(chart, extra={**chart.extra, "repeats": ()}) if "repeats" in chart.extra else chart
 
 
 def _terms(results: Results) -> Callable[[str], Any]:

@@ -33,6 +33,7 @@ __all__ = [
     "missing",
     "noise",
     "of_launch",
+    "of_requests",
     "served",
     "verdict_words",
     "warnings",
@@ -174,6 +175,11 @@ def of_launch(test: TestRecord, name: str, launch: int) -> str:
     if metric is None or launch >= len(metric.launches) or not metric.launches[launch]:
         return "-"
     return format_value(statistics.median(metric.launches[launch]), metric.unit)
+
+
+def of_requests(metric: MetricValue) -> bool:
+    """Whether it has more than one value a launch; the boards' own figures have one, which is its own percentile."""
+    return any(len(launch) > 1 for launch in metric.launches)
 
 
 def column_is_number(finding: Finding, column: int) -> bool:

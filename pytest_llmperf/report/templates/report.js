@@ -60,6 +60,13 @@
   }
   for (const id of ["save-table", "table-csv"]) one(`#${id}`)?.addEventListener("click", () => saveTable(one("#table")));
 
+  for (const table of all(".finding table")) {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "save", textContent: "CSV" });
+    button.setAttribute("aria-label", `CSV: ${table.caption.textContent}`);
+    button.addEventListener("click", () => saveTable(table));
+    table.parentElement.after(button);
+  }
+
   /* ---- tables that can be sorted ---- */
   const collator = new Intl.Collator(undefined, { numeric: true });
   const keyOf = (row, column) => {

@@ -22,6 +22,8 @@ DEFINITIONS = {
     "ttft": {"unit": "s", "better": "lower", "formula": "first token - due", "source": "the client's receive times"},
 }  # fmt: skip
 READINGS = 40
+#: What a spreadsheet takes for the beginning of a formula.
+FORMULAS = ("=", "+", "@", "-", "\t=")
 TIMELINE = {
     "launch": 2,
     "seconds": [n / 10 for n in range(READINGS)],
@@ -72,8 +74,8 @@ def gated():
     """Of every verdict one, a timeline, a finding, and values whose order as text is another."""
     slow = record(
         "suites/test_x.py::test_decode[128]",
-        verdict(change=-0.002, baseline=0.01, current=0.00998),
-        metrics={"tpot": metric("tpot", 0.00998, 0.00997), "ttft": metric("ttft", 0.101, 0.102)},
+        verdict(change=-0.002, baseline=1.2, current=1.1976),
+        metrics={"tpot": metric("tpot", 1.1976, 1.1975), "ttft": metric("ttft", 0.101, 0.102)},
     )
     return with_definitions(results(PASSED, WHOLE, INCONCLUSIVE, IMPROVED, UNSTORED, slow, gate=GATE), [FINDING])
 
@@ -82,14 +84,14 @@ def hostile():
     """Every text that somebody else may choose is a hostile one."""
     tests = [
         record(
-            f"suites/test_x.py::test_y[{name}]",
+            name if name.startswith(FORMULAS) else f"suites/test_x.py::test_y[{name}]",
             verdict(change=0.001 * n, advice=name, saved_at=name),
             engine=ENGINE | {"model": name, "device": name, "args": {name: name}},
             warnings=[name],
             explanation=[name],
             timeline=TIMELINE,
         )
-        for n, name in enumerate([*HOSTILE, "=cmd|' /C calc'!A0", "+1+2", "@SUM(A1)", "-2+3"])
+        for n, name in enumerate([*HOSTILE, *(f"{sign}cmd|' /C calc'!A0" for sign in FORMULAS)])
     ]
     finding = FINDING | {
         "name": HOSTILE[0], "title": HOSTILE[1], "sentences": list(HOSTILE),
