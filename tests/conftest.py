@@ -5,9 +5,11 @@ from importlib.util import find_spec
 
 import pytest
 import scipy.special  # noqa: F401  # nor can numpy, which comes with it, be loaded a second time
+import vl_convert  # noqa: F401  # nor can this, and charts would go missing after the first inner run
 
 # pytester forgets modules that an inner run has loaded; these stay, so that every inner run has the same classes.
 import pytest_llmperf.engines.simulated
+import pytest_llmperf.findings
 import pytest_llmperf.machine
 import pytest_llmperf.plugin.checking
 import pytest_llmperf.report.write  # noqa: F401

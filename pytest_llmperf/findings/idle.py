@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_llmperf.findings.points import Point, distinct
 from pytest_llmperf.findings.telling import Labels, Rows, column, finding, listed, share, short
-from pytest_llmperf.report.units import format_value
+from pytest_llmperf.report.units import format_value, printable
 from pytest_llmperf.results import Finding, Results, TestRecord
 
 __all__ = ["idle"]
@@ -65,7 +65,7 @@ def _from_gauges(tests: Sequence[TestRecord], shares: Sequence[tuple[Point, floa
             if value is not None and value.value is not None:
                 rungs.setdefault(rung, value.value)
             elif value is not None and value.reason:
-                reasons.setdefault(rung, short(value.reason.rstrip(".")))
+                reasons.setdefault(rung, printable(value.reason.rstrip(".")))
     if any(name.startswith("held") for name in rungs):
         reasons.pop("held", None)
     known = _known(rungs)
@@ -96,7 +96,9 @@ def _ladder(results: Results) -> tuple[str, dict[str, float], dict[str, str]] | 
         if (rungs := _known(watts))
     }
     raw = told.get("reasons")
-    reasons = {str(name): short(str(why)) for name, why in raw.items()} if isinstance(raw, Mapping) else {}
+    reasons = (
+        {str(name): printable(str(why).rstrip(".")) for name, why in raw.items()} if isinstance(raw, Mapping) else {}
+    )
     if by_board:
         uuid = max(by_board, key=lambda one: by_board[one].get("loaded", 0.0))
         names = {gpu.uuid: f"GPU {gpu.index} ({short(gpu.name)})" for gpu in results.environment.gpus}

@@ -14,6 +14,7 @@ from pytest_llmperf.findings.telling import (
     mark,
     quantity,
     shape,
+    share,
     size,
     table,
 )
@@ -26,6 +27,8 @@ _LEAST = 3
 _METRICS = ("throughput", "e2e_latency", "tpot", "ttft", "power", "tpj")
 #: FLOPs that a weight takes for a token: a product and a sum.
 _FLOPS_A_WEIGHT = 2
+#: Where prompts take a greater share of the latency, TPOT holds prefills of other sequences as well.
+_DECODES = 0.10
 _METHOD = (
     "The knee is the point furthest above the chord of throughput over latency, both scaled to their range (Kneedle, "
     "Satopää et al. 2011)."
@@ -96,6 +99,13 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         expected = f"; predicted is batch {batch:.0f} ({why})"
         places = [mark("predicted", f"predicted: batch {batch:.0f}", batch)]
     running = [point for point in points if point.value("tpot") and _runs_at_once(point)]
+    prompts = max((_prompt_share(point) for point in running), default=0.0)
+    if prompts > _DECODES:
+        told = (
+            f"When decode turns compute-bound is not told by this load: prompts take up to {share(prompts)} of its "
+            f"latency, among the steps of other sequences. Prompts of one token tell it{expected}."
+        )
+        return [told], places
     found = corner([p.axes.size for p in running], [p.value("tpot") or 0.0 for p in running])
     largest = running[-1].axes.size if running else 0
     if found is not None:
@@ -104,8 +114,8 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         sentences.append(f"Decode turns compute-bound at batch {found.at:.0f}{span}{expected}.")
         sentences.append(
             "Measured is where what a step takes at any batch equals what its sequences add, of a fit TPOT^p = flat^p "
-            f"+ (slope x batch)^p (error {found.error * 100:.1f} %). Sequences also add KV cache, attention, and their "
-            "prefills among the steps of others, which a prediction by weights alone leaves out."
+            f"+ (slope x batch)^p (error {found.error * 100:.1f} %). Sequences also add KV cache and attention, "
+            "which a prediction by weights alone leaves out."
         )
         places.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, None, low, high))
     elif len(running) >= _LEAST:
@@ -117,6 +127,12 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         if any(not _runs_at_once(point) for point in points):
             sentences.append(f"Batch {', '.join(left)} is more than the engine runs at once, and waits in part.")
     return sentences, places if running else []
+
+
+def _prompt_share(point: Point) -> float:
+    """The part of the latency until the first token; 0 where that is not known."""
+    ttft, latency = point.value("ttft"), point.value("e2e_latency")
+    return 0.0 if ttft is None or latency is None else ttft / latency
 
 
 def _runs_at_once(point: Point) -> bool:

@@ -192,8 +192,10 @@ def _length(length: Any) -> int | str | None:
         return length
     if isinstance(length, Mapping) and len(length) == 1:
         [(name, values)] = length.items()
-        values = values if isinstance(values, list | tuple) else [values]
-        return " ".join([str(name), "-".join(f"{v:g}" if _number(v) is not None else str(v) for v in values)])
+        told = [
+            f"{v:g}" if _number(v) is not None else str(v) for v in (values if isinstance(values, list) else [values])
+        ]
+        return f"{name} {'-'.join(told)}" if name == "uniform" else f"{name} ({', '.join(told)})"
     return _json(length)
 
 

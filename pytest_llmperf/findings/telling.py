@@ -143,8 +143,9 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def short(name: str) -> str:
-    """A name from elsewhere, on one line, its end where it is long (of a path that is what tells)."""
-    told = printable(name.rstrip("/").rpartition("/")[2] or name)
+    """A name from elsewhere, on one line and cut where it is long; of a path its last part."""
+    is_path = name.startswith(("/", "./", "../", "~"))
+    told = printable((name.rstrip("/").rpartition("/")[2] or name) if is_path else name)
     return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}…"
 
 

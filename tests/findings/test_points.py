@@ -36,9 +36,12 @@ def test_a_load_is_told_by_its_kind_and_size(work, load, size):
 
 
 def test_distributed_lengths_are_text():
-    [axes] = axes_of(measured("a", input_len={"uniform": [64, 512]}, output_len={"mix": [[1, 2], [3, 4]]}))
+    [axes] = axes_of(measured("a", input_len={"uniform": [64, 512]}, output_len={"lognormal": [64, 1.5, 1, 512]}))
     assert axes.input_len == "uniform 64-512"
-    assert isinstance(axes.output_len, str)
+    assert axes.output_len == "lognormal (64, 1.5, 1, 512)"
+    [odd] = axes_of(measured("a", input_len={"mix": [[1, 2], None]}, output_len={"a": 1, "b": 2}))
+    assert odd.input_len == "mix ([1, 2], None)"
+    assert odd.output_len == '{"a": 1, "b": 2}'
 
 
 def test_what_measured_nothing_comparable_is_no_point():

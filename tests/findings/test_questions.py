@@ -216,6 +216,15 @@ def test_a_corner_that_is_not_reached_is_said_to_be():
     assert not [mark for mark in finding.marks if mark.name in ("measured", "predicted")]
 
 
+def test_a_load_with_long_prompts_does_not_tell_when_decode_turns_compute_bound():
+    tests = loads(lambda batch: max(0.02, 0.02 / 100 * batch), record={"roof": roof()})
+    for one in tests:
+        one["metrics"]["ttft"] = {**one["metrics"]["tpot"], "value": one["metrics"]["e2e_latency"]["value"] * 0.2}
+    [finding] = asked("latency_throughput", *tests)
+    assert "is not told by this load: prompts take up to 20 % of its latency" in said(finding)
+    assert {mark.name for mark in finding.marks} == {"knee", "predicted"}
+
+
 def test_batches_beyond_what_the_engine_runs_at_once_do_not_count():
     tests = loads(lambda batch: max(0.02, 0.02 / 100 * min(batch, 128)), engine={"args": {"max_num_seqs": 128}})
     [finding] = asked("latency_throughput", *tests)
@@ -246,6 +255,9 @@ def test_of_one_load_served_in_several_ways_the_plainest_is_told():
     [finding] = asked("latency_throughput", *two, *eager)
     assert finding.name == "batch-512-256-2-gpus"
     [finding] = asked("latency_throughput", *two, *eager, *loads(lambda size: 0.02))
+    assert finding.name == "batch-512-256"
+    named_first = loads(lambda size: 0.02, engine={"kv_cache_dtype": "Fp8"})
+    [finding] = asked("latency_throughput", *named_first, *loads(lambda size: 0.02))
     assert finding.name == "batch-512-256"
 
 
@@ -474,6 +486,17 @@ def test_points_lie_under_the_roof():
     marks = {mark.name: mark for mark in finding.marks}
     assert marks["balance"].x == pytest.approx(125e12 / 900e9)
     assert marks["peak_flops"].y == 125e12
+
+
+def test_several_gpus_lie_under_the_roof_of_one():
+    decode = step("decode", 14e9, 14e9, 0.0, 14e9 / 900e9)
+    both = roof(decode, peak_flops=250e12, peak_bandwidth=1800e9)
+    two = case("s.py::test_x", values={"tpot": 1.0}, engine={"tensor_parallel_size": 2}, record={"roof": both})
+    [finding] = asked("roofline", two)
+    assert column(finding, "bandwidth") == pytest.approx([450e9])
+    assert column(finding, "flops") == pytest.approx([450e9])
+    assert column(finding, "share") == pytest.approx([0.5])
+    assert "The roof of one GPU: 125.0 TFLOP/s and 900.0 GB/s" in said(finding)
 
 
 def test_half_a_roof_says_why():
