@@ -1,6 +1,7 @@
 """What is in the suites: few tests by default, on one engine; all others are sweeps; each file says what it asks."""
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,13 @@ def test_the_sweeps_are_all_others_and_each_has_the_marker(collect):
 def test_names_say_what_differs(collect):
     names = [(file, name) for file, name, *_ in collect("-m", "sweep or not sweep")]
     assert len(set(names)) == len(names)
+
+
+def test_stored_baselines_are_of_tests_that_there_are(collect):
+    tests = {f"suites/{file}::{name}" for file, name, *_ in collect("-m", "sweep or not sweep")}
+    stored = {json.loads(path.read_text())["test"] for path in (ROOT / "baselines").rglob("*.json")}
+    assert stored
+    assert stored <= tests
 
 
 @pytest.mark.parametrize("engine", ["sim:v100", "sim:a100", "sim:h100", "sim:h200", None])
