@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from pytest_llmperf.gpu.energy import sensor
 from pytest_llmperf.plugin import calibration, instruments
 
@@ -19,6 +21,9 @@ SHORTER = (
 QUICK = {"runpytest_inprocess": (), "runpytest_subprocess": ("-p", "tests.plugin.quick")}
 
 
-def pytest_configure():
+def pytest_configure(config):
+    # The session may be one of several in this process, and the next is to find everything as it was.
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
     for module, name, value in SHORTER:
-        setattr(module, name, value)
+        patch.setattr(module, name, value)
