@@ -1,7 +1,9 @@
 """What all tests share."""
 
 import gc
+import os
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import scipy.special  # noqa: F401  # nor can numpy, which comes with it, be loaded a second time
@@ -24,6 +26,9 @@ if find_spec("hypothesis") is not None:
 
 pytest_plugins = ["pytester", "tests.fake_nvml.fixture"]
 
+#: Read before pytester gives each test a home of its own.
+CACHES = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+
 
 @pytest.fixture(autouse=True)
 def no_ci(monkeypatch):
@@ -32,6 +37,12 @@ def no_ci(monkeypatch):
     # pytest-benchmark takes the inner runs of an xdist worker's tests for workers themselves.
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _caches(monkeypatch):
+    """What vLLM knows of a model's class, and the bundled script of the charts, are made once and not once a home."""
+    monkeypatch.setenv("XDG_CACHE_HOME", CACHES)
 
 
 @pytest.fixture(autouse=True)
