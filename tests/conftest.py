@@ -12,7 +12,8 @@ import pytest_llmperf.engines.simulated
 import pytest_llmperf.findings
 import pytest_llmperf.machine
 import pytest_llmperf.plugin.checking
-import pytest_llmperf.report.write  # noqa: F401
+import pytest_llmperf.report.exporters.pictures
+import pytest_llmperf.report.write
 
 # pytest reads this file also where it only prints its options, in an environment without what the tests need.
 if find_spec("hypothesis") is not None:
@@ -32,6 +33,13 @@ def no_ci(monkeypatch):
     # pytest-benchmark takes the inner runs of an xdist worker's tests for workers themselves.
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(request, monkeypatch):
+    """Sessions of other tests than those of reports draw no PNG: that takes longer than what they measure."""
+    if "tests/report/" not in request.node.nodeid and not request.node.nodeid.startswith("report/"):
+        monkeypatch.setattr(pytest_llmperf.report.exporters.pictures, "png", lambda chart: b"PNG")
 
 
 @pytest.fixture(autouse=True)
