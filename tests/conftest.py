@@ -14,7 +14,8 @@ import pytest_llmperf.engines.simulated
 import pytest_llmperf.findings
 import pytest_llmperf.machine
 import pytest_llmperf.plugin.checking
-import pytest_llmperf.report.write  # noqa: F401
+import pytest_llmperf.report.exporters.pictures
+import pytest_llmperf.report.write
 
 # pytest reads this file also where it only prints its options, in an environment without what the tests need.
 if find_spec("hypothesis") is not None:
@@ -43,6 +44,13 @@ def no_ci(monkeypatch):
 def _caches(monkeypatch):
     """What vLLM knows of a model's class, and the bundled script of the charts, are made once and not once a home."""
     monkeypatch.setenv("XDG_CACHE_HOME", CACHES)
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(request, monkeypatch):
+    """Sessions of other tests than those of reports draw no PNG: that takes longer than what they measure."""
+    if "tests/report/" not in request.node.nodeid and not request.node.nodeid.startswith("report/"):
+        monkeypatch.setattr(pytest_llmperf.report.exporters.pictures, "png", lambda chart: b"PNG")
 
 
 @pytest.fixture(autouse=True)
