@@ -130,6 +130,7 @@ def test_capping_is_named_once_a_reason_and_phases_by_what_they_are():
         ("sw_power_cap", "left", 0.15), (None, "left", 0.35), ("sw_thermal_slowdown", "right", 1.2),
     ]  # fmt: skip
     assert drawn.params["phases"] == ["prefill", "decode", "prefill and decode together"]
+    assert drawn.params["shown"] == ["prefill and decode together"]
     assert "held down by sw_power_cap, sw_thermal_slowdown" in drawn.description
 
 
@@ -155,15 +156,20 @@ def test_parts_that_are_not_known_are_left_out_and_named():
 def test_a_part_that_takes_no_time_is_not_told():
     drawn = chart(gated(conditions=CONDITIONS | {"send_delay": condition(0.0, 0.0)}), "stacked")
     assert "until sent" not in drawn.description
-    assert "until sent" not in drawn.params["parts"]
+    assert "until sent" not in drawn.params["shown"]
+    # A part has its colour whether or not others are there.
+    assert drawn.params["parts"] == chart(gated(), "stacked").params["parts"]
 
 
 def test_a_wide_tolerance_does_not_make_the_changes_of_others_small():
-    wide = verdict("ttft", "pass", 0.02, tolerance=0.5)
+    wide = verdict(
+        "ttft", "pass", 0.02, tolerance=0.5, baseline=0.0224, interval=[-0.04, 0.06],
+        baseline_launches=[[0.0222], [0.0226]],
+    )  # fmt: skip
     drawn = chart(of(verdict("tpot", "regressed", 0.072, interval=[0.06, 0.08]), wide), "distribution")
     bands = {band["metric"]: band for band in drawn.extra["band"]}
     assert bands["TPOT"]["high_percent"] == 5
-    assert 8 < bands["TTFT"]["high_percent"] < 20
+    assert 8 < bands["TTFT"]["high_percent"] < 30
     assert bands["TTFT"]["tolerance"] == "-33.3 to +50.0 %"
 
 

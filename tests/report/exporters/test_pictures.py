@@ -32,7 +32,7 @@ def test_the_worst_regressed_test_comes_first_and_then_each_kind_of_finding():
     results = run(gated("a.py::bad"), measured(), found=[GRID, another, SWEET_SPOT])
     results = Results.model_validate({**results.model_dump(), "tests": [mild, *results.model_dump()["tests"]]})
     assert [picture.caption for picture in pictures(results)] == [
-        "bad: Each launch against the baseline", "mild: Launches against the baseline", "batch_and_clock of it",
+        "bad: Each launch against the baseline", "mild: Each launch against the baseline", "batch_and_clock of it",
         "sweet_spot of it", "batch_and_clock of it",
     ]  # fmt: skip
 

@@ -112,15 +112,15 @@ def energy_split(table: Table) -> list[Chart]:
         return []
     ends = "; ".join(dict.fromkeys((told[0], told[-1])))
     shown = [_SPLIT[name] for name in parts]
-    whole = table.chart(
+    stack = table.chart(
         "split", template="stacked", title="Energy per output token by what it is put down to",
         description=f"Attributed by bytes moved, not measured{lengths}: {ends}.", rows=rows, extra={"totals": totals},
         params={"x": "j_per_token", "y": "bar", "x_title": "J per output token", "x_ticks": [],
-                "parts": shown, "height": 32 * len(totals)},
+                "parts": shown, "shown": shown, "height": 32 * len(totals)},
     )  # fmt: skip
     sizes = [float(total["j_per_token"] or 0.0) for total in totals]
     if max(sizes) < _WIDE * min(sizes):
-        return [whole]
+        return [stack]
     shares: list[Row] = [
         {"bar": total["bar"], "share_percent": 100.0, "room": room(100.0), "label": total["label"]} for total in totals
     ]
@@ -129,9 +129,9 @@ def energy_split(table: Table) -> list[Chart]:
         description="What each bar is divided into; behind it J/token.", rows=rows, extra={"totals": shares},
         params={"x": "share_percent", "y": "bar", "x_title": "share (%)",
                 "x_ticks": [0, 20, 40, 60, 80, 100],
-                "parts": shown, "height": 32 * len(totals)},
+                "parts": shown, "shown": shown, "height": 32 * len(totals)},
     )  # fmt: skip
-    return [whole, parted]
+    return [stack, parted]
 
 
 def _short(names: list[str]) -> tuple[list[str], str]:

@@ -57,7 +57,8 @@ def breakdown(test: TestRecord) -> Chart | None:
             "x_ticks": [],
             "y": "bar",
             "x_title": f"medians of one request ({unit})",
-            "parts": [_PARTS[name] for name in _PARTS if any(row["part"] == _PARTS[name] for row in rows)],
+            "parts": list(_PARTS.values()),
+            "shown": [part for part in _PARTS.values() if any(row["part"] == part for row in rows)],
             "height": 32 * len(totals),
         },
     )

@@ -48,6 +48,8 @@ def _y(panel: _Panel, place: list[int] | list[str]) -> alt.Y:
     scale = alt.Scale(zero=panel.zero, nice=True, range=place)
     # Left, all of them: Vega-Lite would put the axis of every further scale to the right.
     axis = alt.Axis(orient="left", offset=0, tickCount=4, titlePadding=8, minExtent=42, maxExtent=42)
+    if panel is _CLOCK:
+        axis.format = ".0f"
     return alt.Y(field=panel.field, type="quantitative", title=panel.title, scale=scale, axis=axis)
 
 
@@ -62,7 +64,7 @@ def _trace(*panels: _Panel) -> alt.LayerChart:
     x = alt.X(field="seconds", type="quantitative", title=title, scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
     start = alt.X(field="start", type="quantitative", title=title)
     color = alt.Color(field="phase", type="nominal", scale=alt.Scale(domain=["$phases"], range="category"),
-                      legend=alt.Legend(symbolOpacity=0.5, title=None))  # fmt: skip
+                      legend=alt.Legend(symbolOpacity=0.5, title=None, values=["$shown"]))  # fmt: skip
     told = [nominal("phase", "phase"), number("start", "from (s)"), number("end", "to (s)")]
     phases = chart("phases").mark_rect(opacity=0.17, clip=True).encode(
         x=start, x2=alt.X2(field="end"), y=alt.value(0), y2=alt.value(below), color=color, tooltip=told

@@ -54,7 +54,7 @@ def order(field: str) -> alt.Order:
     return alt.Order(field=field, type="quantitative")
 
 
-def legend(title: str | None, each: int, beside: int = 70) -> alt.Legend:
+def legend(title: str | None, each: int, beside: int = 70, *, shown: Sequence[str] = ()) -> alt.Legend:
     """A legend in as many columns as there is room for.
 
     It goes by the width of the whole chart, the parameter ``whole``: that of the plot is still to be found when the
@@ -64,9 +64,13 @@ def legend(title: str | None, each: int, beside: int = 70) -> alt.Legend:
         title: Before its entries.
         each: Room for one entry, pixels.
         beside: Room that labels and title take.
+        shown: Its entries where they are not all of the scale: a category keeps its colour where others are missing.
     """
     columns = alt.ExprRef(f"max(1, floor((whole - {beside}) / {each}))")
-    return alt.Legend(title=title, symbolOpacity=1, columns=columns)
+    found = alt.Legend(title=title, symbolOpacity=1, columns=columns)
+    if shown:
+        found.values = list(shown)
+    return found
 
 
 def marks(x: alt.X) -> list[alt.Chart]:
