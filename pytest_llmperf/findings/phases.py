@@ -151,10 +151,11 @@ def _finding(apart: _Apart, labels: Labels) -> Finding:
         column("phase", "Phase"), column("input_len"), column("output_len"), *(column(name) for name in _COLUMNS),
         column("jpt", "Energy per token of the phase"),
     ]  # fmt: skip
+    others = labels.parts(whole.axes, "input_len", "output_len")
     return finding(
         "phases",
         slug(labels.name(whole.axes, "input_len", "output_len"), f"{prompt}-{output}"),
-        f"{labels.title('Prefill and decode', whole.axes, 'input_len', 'output_len')}, {prompt} + {output} tokens",
+        f"Prefill and decode: {', '.join([f'{prompt} + {output} tokens', *others])}",
         [_energy(apart), *_time(apart), *_power(apart)],
         columns,
         rows,

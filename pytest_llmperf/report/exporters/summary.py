@@ -38,6 +38,9 @@ LONGEST = 60_000
 _SECTION = 7_000
 _COLUMNS = (("ttft", "TTFT", False), ("tpot", "TPOT", False), ("throughput", "tokens/s", True),
             ("tpj", "tokens/J", True))  # fmt: skip
+#: A longer table in which nothing failed stands below what the tests say together.
+_MANY = 30
+_QUIET = ("pass", "improved", "not-applicable", "measured")
 _UNJUDGED = ("invalid", "incomparable", "no-baseline")
 
 
@@ -62,7 +65,10 @@ def summary(results: Results, pictures: Sequence[Picture] = (), undrawn: str | N
         *_section("How it was judged", _judged(results)),
     ]
     taken = sum(len(line) + 1 for line in (*before, *after))
-    return "\n".join([*before, *_table(tests, LONGEST - taken - 400), *after]).strip() + "\n"
+    table_of_tests = _table(tests, LONGEST - taken - 400)
+    quiet = len(tests) > _MANY and all(test.verdict in _QUIET and not failed_otherwise(test) for test in tests)
+    parts = [*before, *after, "#### Tests", "", *table_of_tests] if quiet else [*before, *table_of_tests, *after]
+    return "\n".join(parts).strip() + "\n"
 
 
 def _head(tests: Sequence[TestRecord]) -> list[str]:
@@ -136,7 +142,7 @@ def _table(tests: Sequence[TestRecord], room: int) -> list[str]:
 def _verdict(test: TestRecord) -> str:
     if test.verdict == "pass" and improved(test) is not None:
         return "pass, improved"
-    if test.verdict in ("pass", "improved", "not-applicable", "measured"):
+    if test.verdict in _QUIET:
         return f"{verdict_word(test)}, **but failed**" if failed_otherwise(test) else verdict_word(test)
     return f"**{test.verdict}**"
 
