@@ -369,7 +369,9 @@ def test_the_action_with_the_plugin(tmp_path):
         target = tmp_path / f"{folder}.md"
         run_step(1, tmp_path, {"LLMPERF_REPORT": folder, "GITHUB_STEP_SUMMARY": str(target)})
         text = target.read_text(encoding="utf-8")
-        assert text == (tmp_path / folder / "summary.md").read_text(encoding="utf-8")
+        written = (tmp_path / folder / "summary.md").read_text(encoding="utf-8").splitlines(keepends=True)
+        assert text == "".join(line for line in written if "](charts/" not in line), "no charts lie beside a job's"
+        assert "](charts/" in "".join(written)
         assert ("| **regressed** |" in text) == (folder == "slower")
         assert "Simulated" in text
 

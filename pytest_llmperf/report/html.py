@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -71,16 +72,8 @@ def render(results: Results, template: Path | None = None) -> str:
         ResultsError: the template cannot be read or is wrong; names the file and the line.
     """
     folder, name = (template.parent, template.name) if template else (_TEMPLATES, "report.html.j2")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, _TEMPLATES]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(value=format_value, change=format_change, interval=format_interval, strip=_strip)
     try:
-        return environment.get_template(name).render(_context(results))
+        return _environment(folder).get_template(name).render(_context(results))
     except jinja2.TemplateNotFound as error:
         if error.name and error.name != name:
             raise ResultsError(f"The report template {folder / name} asks for {error.name}: there is none.") from None
@@ -89,6 +82,20 @@ def render(results: Results, template: Path | None = None) -> str:
         raise ResultsError(f"The report template {folder / name}, line {error.lineno}: {error.message}.") from None
     except jinja2.UndefinedError as error:
         raise ResultsError(f"The report template {folder / name}: {error.message}.") from None
+
+
+@functools.cache
+def _environment(folder: Path) -> jinja2.Environment:
+    """What compiles the templates of a folder and keeps them, as long as they do not change."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, _TEMPLATES]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(value=format_value, change=format_change, interval=format_interval, strip=_strip)
+    return environment
 
 
 def _context(results: Results) -> dict[str, Any]:

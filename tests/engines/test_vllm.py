@@ -42,7 +42,6 @@ def vllm(pytester, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     pytester.makepyfile(SUITE)
-    others = engine_processes()
 
     def run(*arguments, engine="vllm,enforce_eager=true"):
         result = pytester.runpytest_subprocess(
@@ -50,19 +49,19 @@ def vllm(pytester, monkeypatch):
             "-o", "llmperf_tolerance=2000%", *arguments,
         )  # fmt: skip
 
-        assert engine_processes() <= others, "a process of the engine outlived the session"
+        assert not engine_processes(pytester.path), "a process of the engine outlived the session"
         return result
 
     return run
 
 
-def engine_processes():
-    """Every process of any vLLM engine on this machine: they give themselves titles that begin so."""
-    found = set()
-    for process in psutil.process_iter(["cmdline"]):
-        if " ".join(process.info["cmdline"] or ()).startswith("VLLM::"):
-            found.add(process.pid)
-    return found
+def engine_processes(folder):
+    """Every process of a vLLM engine that a session in this folder has started: they give themselves titles so."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline", "cwd"])
+        if " ".join(process.info["cmdline"] or ()).startswith("VLLM::") and process.info["cwd"] == str(folder)
+    ]
 
 
 def records(pytester):
@@ -146,11 +145,12 @@ def test_no_process_survives_an_interrupted_run(pytester, monkeypatch, number):
         wait_for(lambda: (pytester.path / "measured").exists() or process.poll() is not None)
         assert process.poll() is None
         family = psutil.Process(process.pid).children(recursive=True)
-        assert any("VLLM::" in " ".join(p.cmdline()) for p in family)
+        assert set(engine_processes(pytester.path)) & {p.pid for p in family}
         time.sleep(1)
         os.kill(process.pid, number)
         output, _ = process.communicate(timeout=120)
         wait_for(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
+        assert not engine_processes(pytester.path)
     finally:
         for left in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []:
             left.kill()

@@ -1,6 +1,7 @@
 """The shipped suites, copied, collected and run on simulated boards; each run once for all tests that look at it."""
 
 import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -47,7 +48,11 @@ def run_suites(tmp_path_factory):
         command += [f"--llmperf-baselines={folder / 'baselines'}", f"--llmperf-report={folder / 'report'}"]
         if not any(one.startswith("--llmperf-engine") for one in arguments):
             command.append("--llmperf-engine=sim:v100")
-        done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        # One run serves several tests, and is no worker of the session that they are in.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
+        done = subprocess.run(
+            [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
         return Run(done.returncode, done.stdout + done.stderr, folder / "report")
 
     return run

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,10 @@ def collect(monkeypatch):
         return collected.items
 
     monkeypatch.chdir(ROOT)
-    return collect
+    yield collect
+    # Other tests of this process collect files of the same names elsewhere.
+    for path in (ROOT / "suites").glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 def clocks(items, test="test_clock"):
