@@ -109,7 +109,7 @@ class Quantity:
     @property
     def label(self) -> str:
         """The Vega expression that writes the numbers of its axis; clocks are written without a comma."""
-        return "format(datum.value, '.0f')" if self.unit == "MHz" else "format(datum.value, ',.4~r')"
+        return "format(datum.value, '.0f')" if self.unit == "MHz" else "format(datum.value, ',.6~r')"
 
     def of(self, value: float | str | None) -> float | None:
         """A value of the record in this unit; ``None`` for what is no number."""

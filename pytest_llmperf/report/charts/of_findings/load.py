@@ -87,18 +87,20 @@ def _ends(rows: list[Row], size: Quantity, x: Quantity, y: Quantity) -> str:
 
 
 def _apart(rows: list[Row], x: Quantity, y: Quantity, labels: list[str]) -> list[str | None]:
-    """The labels, without those that would lie on the one before; the last one always stays."""
+    """The labels, without those that would lie on another; the last one stays, and the first, then from the last on."""
     spans = [max(numeric(r, of) for r in rows) - min(numeric(r, of) for r in rows) or 1.0 for of in (x, y)]
-    kept: list[str | None] = []
-    last: Row | None = None
-    for row, label in reversed(list(zip(rows, labels, strict=True))):
-        near = last is not None and all(
-            abs(numeric(row, of) - numeric(last, of)) < room * span
-            for of, room, span in zip((x, y), _LABEL, spans, strict=True)
+    kept: list[int] = []
+    for at in (len(rows) - 1, 0, *range(len(rows) - 2, 0, -1)):
+        near = any(
+            all(
+                abs(numeric(rows[at], of) - numeric(rows[other], of)) < room * span
+                for of, room, span in zip((x, y), _LABEL, spans, strict=True)
+            )
+            for other in kept
         )
-        kept.append(None if near else label)
-        last = last if near else row
-    return kept[::-1]
+        if not near:
+            kept.append(at)
+    return [label if at in kept else None for at, label in enumerate(labels)]
 
 
 def _both(row: Row, x: Quantity, y: Quantity) -> str:

@@ -106,11 +106,13 @@ def kv_cache(table: Table) -> list[Chart]:
     rows.sort(key=lambda row: numeric(row, context))
     if len(rows) < 2:
         return []
-    ends = [f"{compact(numeric(r, sequences))} of {numeric(r, context):,.0f} tokens" for r in (rows[0], rows[-1])]
+    ends = [
+        f"{compact(numeric(r, sequences))} sequences of {numeric(r, context):,.0f} tokens" for r in (rows[0], rows[-1])
+    ]
     return [
         table.chart(
             "sequences", template="line", title="Sequences that fit into memory over their context",
-            description=f"Sequences that fit beside the weights: {ends[0]}, {ends[1]}.", rows=rows,
+            description=f"Beside the weights there is room for {ends[0]}, and for {ends[1]}.", rows=rows,
             params={**of_sizes("x", context, [numeric(row, context) for row in rows]), "x_title": "context (tokens)",
                     "y": sequences.field, "y_title": "sequences that fit"},
         )
