@@ -141,14 +141,14 @@ def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
         marks.append(mark("matmul_flops", f"matrix product: {_flops(multiplied)}", None, multiplied))
     marks.append(mark("balance", f"balance: {balance:.0f} FLOP/B", balance, peak))
     source = next((one.roof.source for one in placed if one.roof.source), None)
-    told = f"The roof of one GPU: {_flops(peak)} and {format_value(bandwidth, 'B')}/s"
-    reached = []
-    if copied is not None and multiplied is not None:
-        reached = [
-            f"A copy reached {format_value(copied, 'B')}/s of it and a matrix product {_flops(multiplied)}, which meet "
-            f"at {multiplied / copied:.0f} FLOPs a byte."
-        ]
-    return marks, [f"{told}, which meet at {balance:.0f} FLOPs a byte{f' ({source})' if source else ''}.", *reached]
+    told = (
+        f"The roof of one GPU: {_flops(peak)} and {format_value(bandwidth, 'B')}/s, which meet at {balance:.0f} FLOPs "
+        f"a byte{f' ({source})' if source else ''}"
+    )
+    if copied is not None:
+        told += f"; with the {format_value(copied, 'B')}/s that a copy reached it is {peak / copied:.0f}"
+    reached = [] if multiplied is None else [f"A matrix product reached {_flops(multiplied)} of it."]
+    return marks, [f"{told}.", *reached]
 
 
 def _flops(rate: float) -> str:

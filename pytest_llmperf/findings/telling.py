@@ -53,6 +53,7 @@ _COLUMNS: dict[str, tuple[str, str | None]] = {
     "tpj": ("Tokens per joule", "tokens/J"),
     "jpt": ("Energy per token", "J/token"),
     "throughput": ("Throughput", "tokens/s"),
+    "request_throughput": ("Requests served", "1/s"),
     "ttft": ("TTFT", "s"),
     "tpot": ("TPOT", "s"),
     "e2e_latency": ("End-to-end latency", "s"),
@@ -204,6 +205,10 @@ class Labels:
         if "size" not in varying:
             told.append(size(axes))
         return [*told, *self.serving(axes, *varying)]
+
+    def subject(self, axes: Axes, *varying: str) -> str:
+        """The same for a sentence: ``"decode of 256 tokens, batch 16, mistral-7b"``."""
+        return ", ".join(self.parts(axes, *varying)) or short(axes.model)
 
     def serving(self, axes: Axes, *varying: str) -> list[str]:
         """Of these what says how and on what it was served."""
