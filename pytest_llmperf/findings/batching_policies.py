@@ -55,7 +55,8 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     ]  # fmt: skip
     # The highest load first: there the policies differ most.
     loads = [[p for p in points if p.axes.size == load] for load in reversed(varied(points, "size"))]
-    sentences = [text for members in loads if (text := _winner(members))]
+    subject = labels.subject(axes, *_POLICY, "size")
+    sentences = [text for members in loads if (text := _winner(members, "" if members is not loads[0] else subject))]
     return finding(
         "batching_policies",
         labels.name(axes, *_POLICY, "size"),
@@ -77,10 +78,10 @@ def _named(point: Point, points: Sequence[Point]) -> str:
     return f"{policy} (batch {most:g}{wait})" if most is not None else policy
 
 
-def _winner(members: Sequence[Point]) -> str:
+def _winner(members: Sequence[Point], subject: str) -> str:
     """Who has the most throughput, who the least latency, and by how much, at one load."""
     throughput, latency = _most(members, "throughput"), _most(members, "e2e_latency")
-    at = size(members[0].axes)
+    at = size(members[0].axes) + (f" ({subject})" if subject else "")
     if throughput is None or latency is None:
         parts = [
             f"{_of(best, name, members)}"

@@ -159,5 +159,5 @@ def _told(one: _Split, serving: Sequence[str]) -> str:
     joules = quantity(one.whole, "jpt").removesuffix("/token")
     return (
         f"By bytes moved, an output token's {joules} at {size(one.point.axes)} ({load}) "
-        f" go to: weights {weights}, KV cache {cache}, idle floor {idle}."
+        f"go to: weights {weights}, KV cache {cache}, idle floor {idle}."
     )

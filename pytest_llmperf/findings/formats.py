@@ -11,6 +11,7 @@ from pytest_llmperf.findings.telling import (
     change,
     column,
     finding,
+    listed,
     share,
     short,
     size,
@@ -22,6 +23,8 @@ __all__ = ["formats", "kv_capacity"]
 
 _FORMAT = ("quantization", "kv_cache_dtype", "enforce_eager", "dtype")
 _METRICS = ("ttft", "tpot", "throughput", "tpj", "power", "memory_used")
+#: Changes that are all less than this are none.
+_MEASURABLE = 0.001
 _PLAIN_DTYPES = ("bfloat16", "float16")
 
 
@@ -73,7 +76,7 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
     dtypes = len(varied(points, "dtype")) > 1
     rows: Rows = []
-    told: dict[str, list[str]] = {}
+    told: dict[str, list[tuple[dict[str, float], str]]] = {}
     for load in varied(points, "size"):
         members = sorted([p for p in points if p.axes.size == load], key=_plainness)
         reference = members[0]
@@ -85,10 +88,11 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
             if point is not reference:
                 changes = _changes(reference, point)
                 if changes:
-                    told.setdefault(_named(point, dtypes), []).append(f"{changes} at {size(point.axes)}")
+                    told.setdefault(_named(point, dtypes), []).append((changes, size(point.axes)))
     plain = min(points, key=_plainness)
+    subject = labels.subject(axes, *_FORMAT, "size")
     sentences = [
-        f"{_capital(short(name))} against {_against(name, plain, dtypes)}: {'; '.join(_ends(parts))}."
+        f"{_capital(short(name))} against {_against(name, plain, dtypes)} ({subject}): {_told(parts)}."
         for name, parts in told.items()
     ]
     sentences += _room(points, dtypes) + _answers(points, dtypes)
@@ -112,22 +116,30 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _ends(parts: Sequence[str]) -> list[str]:
-    """Of many batches the first and the last; the table has them all."""
-    return list(parts) if len(parts) < 3 else [parts[0], parts[-1]]
+def _told(parts: Sequence[tuple[dict[str, float], str]]) -> str:
+    """The changes at each load, of many the first and the last; that there are none where all are next to nothing."""
+    if all(abs(change) < _MEASURABLE for changes, _ in parts for change in changes.values()):
+        names = list(dict.fromkeys(name for changes, _ in parts for name in changes))
+        return f"no measurable difference in {listed(names)} at {listed([load for _, load in parts])}"
+    shown = parts if len(parts) < 3 else [parts[0], parts[-1]]
+    return "; ".join(
+        f"{', '.join(f'{name} {change(1, 1 + changed)}' for name, changed in changes.items())} at {load}"
+        for changes, load in shown
+    )
 
 
-def _changes(reference: Point, point: Point) -> str:
+def _changes(reference: Point, point: Point) -> dict[str, float]:
+    """Relative changes of speed and energy, by what they are called."""
     names = (("tpot", "TPOT"), ("ttft", "TTFT")) if point.value("tpot") else (("e2e_latency", "latency"),)
-    found = []
+    found = {}
     for name, called in names:
         before, now = reference.value(name), point.value(name)
         if before is not None and now is not None:
-            found.append(f"{called} {change(before, now)}")
+            found[called] = now / before - 1
     before, now = reference.value("tpj"), point.value("tpj")
     if before is not None and now is not None:
-        found.append(f"energy per token {change(now, before)}")
-    return ", ".join(found)
+        found["energy per token"] = before / now - 1
+    return found
 
 
 def _room(points: Sequence[Point], dtypes: bool) -> list[str]:

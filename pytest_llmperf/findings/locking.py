@@ -94,7 +94,8 @@ def recommended(
         return f"No lock is worth it ({subject}): {megahertz(best.clock)}, the highest clock of the sweep, is the best."
     most = f"most tokens per joule at {megahertz(best.clock)}: {_brief(best, reference)}"
     if not saves(optimum, reference, best):
-        return f"No lock is worth it ({against}): none takes certainly less energy; {most}."
+        worst = f"none takes certainly less energy, the best, {megahertz(best.clock)}, is {_brief(best, reference)}"
+        return f"No lock is worth it ({against}): {worst}."
     if limit is None:
         return f"Lock at {megahertz(best.clock)}: {_brief(best, reference, 'energy')} ({against})."
     if locked is None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from pytest_llmperf.findings.points import Axes, Point, varied
+from pytest_llmperf.findings.points import Axes, Point, ordered, varied
 from pytest_llmperf.report.units import format_change, format_value, printable
 from pytest_llmperf.results import Column, Finding, FindingKind, Mark
 
@@ -101,11 +101,11 @@ def finding(
     kind: FindingKind, name: str, title: str, sentences: Iterable[str], columns: Sequence[Column], rows: Rows,
     points: Iterable[Point], marks: Sequence[Mark] = (),
 ) -> Finding:  # fmt: skip
-    """A finding from points."""
-    tests = sorted({point.test.nodeid for point in points})
+    """A finding from points; its tests are in the order of their axes."""
+    tests = dict.fromkeys(point.test.nodeid for point in ordered(points))
     return Finding(
         kind=kind, name=name, title=title, sentences=list(sentences), columns=list(columns), rows=rows,
-        marks=list(marks), tests=tests,
+        marks=list(marks), tests=list(tests),
     )  # fmt: skip
 
 

@@ -68,26 +68,72 @@ def test_one_launch_more_or_no_spread_falls_back_to_the_grid():
 def test_the_recommendation_is_against_the_free_clock_and_the_highest():
     free = case("s.py::test_free", batch=16, values={"tpj": 2.5, "e2e_latency": 8.0, "power": 200.0})
     [finding] = spots(*sweep(), free)
-    first, second = finding.sentences[:2]
-    assert first == ("Lock at 900 MHz: -50.0 % energy, +25.0 % latency (against the clock running free).")
-    assert "against 1100 MHz" in second
-    assert "-25.0 % energy, +22.2 % latency" in second
+    assert finding.sentences[0] == (
+        "Lock at 1050 MHz: -41.8 % energy, +7.1 % latency (512 + 256 tokens, batch 16, against the clock running "
+        "free); "
+        "most tokens per joule at 900 MHz: -50.0 % energy, +25.0 % latency."
+    )
+    assert "Of the clocks swept 900 MHz is -25.0 % energy, +22.2 % latency (against 1100 MHz" in said(finding)
     assert "s.py::test_free" in finding.tests
-    assert len(finding.rows) == len(CLOCKS)
+    assert column(finding, "held") == ["locked"] * len(CLOCKS) + ["free"]
+    assert column(finding, "clock")[-1] is None
+
+
+def test_marks_say_their_clock_and_its_own_latency():
+    free = case("s.py::test_free", batch=16, values={"tpj": 2.5, "e2e_latency": 8.0, "power": 200.0})
+    free["clock"] |= {"observed_mhz": {"min": 1300.0, "median": 1485.0, "max": 1530.0}}
+    [finding] = spots(*sweep(), free)
+    labels = {mark.name: mark.label for mark in finding.marks}
+    assert labels == {
+        "optimum": "900 MHz: +25.0 % latency",
+        "interval": "optimum between 850 and 950 MHz",
+        "limit": "1050 MHz: +7.1 % latency",
+        "free": "running free: 1485 MHz",
+    }
+    assert column(finding, "clock")[-1] == 1485
+    [mark] = [mark for mark in finding.marks if mark.name == "free"]
+    assert (mark.x, mark.y) == (1485, 2.5)
+
+
+def test_without_a_clock_within_the_limit_no_lock_is_worth_it():
+    free = case("s.py::test_free", batch=16, values={"tpj": 2.5, "e2e_latency": 6.0, "power": 200.0})
+    [finding] = spots(*sweep(), free)
+    assert finding.sentences[0] == (
+        "No lock is worth it within +10 % latency, which no clock of the sweep keeps (512 + 256 tokens, batch "
+        "16, against "
+        "the clock running free); most tokens per joule at 900 MHz: -50.0 % energy, +66.7 % latency."
+    )
+    assert not [mark for mark in finding.marks if mark.name == "limit"]
+    # One that keeps it and saves nothing beyond doubt is no reason to lock either.
+    steep = sweep(lambda clock: 5.0 if clock == 900 else 2.51, launches=(0.99, 1.0, 1.01))
+    barely = case("s.py::test_free", batch=16, values={"tpj": (2.48, 2.5, 2.52), "e2e_latency": 8.0})
+    [finding] = spots(*steep, barely)
+    assert finding.sentences[0].startswith("No lock is worth it within +10 % latency (512 + 256 tokens")
+
+
+def test_the_best_clock_within_the_limit_is_told_once():
+    [finding] = spots(*sweep(latency=lambda clock: 9.0 - clock / 1e4))
+    assert finding.sentences[0] == (
+        "Lock at 900 MHz: -25.0 % energy, +0.2 % latency (512 + 256 tokens, batch 16, against 1100 MHz), the "
+        "clock of most "
+        "tokens per joule."
+    )
 
 
 def test_a_gain_within_the_noise_recommends_no_lock():
     [finding] = spots(*sweep(lambda clock: yields(clock, width=4000.0), launches=NOISE))
     assert finding.sentences[0].startswith(
-        "Leave the clock at 1100 MHz: no lower one takes certainly less energy, the best, 900 MHz, is -0.2 % energy, "
-        "+22.2 % latency"
+        "No lock is worth it (512 + 256 tokens, batch 16, against 1100 MHz): none takes certainly less energy, "
+        "the best, "
+        "900 MHz, is -0.2 % energy, +22.2 % latency"
     )
 
 
 def test_a_free_clock_that_is_best_is_left_free():
     free = case("s.py::test_free", batch=16, values={"tpj": 6.0, "e2e_latency": 8.0})
     [finding] = spots(*sweep(), free)
-    assert finding.sentences[0].startswith("Let the clock run free: the best one swept, 900 MHz")
+    assert "the best, 900 MHz, is +20.0 % energy" in finding.sentences[0]
+    assert finding.sentences[0].startswith("No lock is worth it")
 
 
 @pytest.mark.parametrize(
@@ -116,15 +162,18 @@ def test_a_prefill_counts_its_prompt_tokens():
 def test_latency_limits_are_those_of_the_load():
     limited = sweep(slo={"e2e_latency": 9.1})
     [finding] = spots(*limited)
-    assert "keep the limit on e2e_latency of 9.100 s, 1000 MHz is the best" in said(finding)
+    assert finding.sentences[0].startswith("Lock at 1000 MHz: -20.0 % energy, +10.0 % latency")
+    assert "within the limit on E2E_LATENCY of 9.100 s; most tokens per joule at 900 MHz" in finding.sentences[0]
     assert [mark.x for mark in finding.marks if mark.name == "limit"] == [1000]
     [finding] = spots(*sweep(slo={"ttft": 1e-3}))
-    assert "No clock of the sweep keeps the limit on ttft of 1.000 ms." in said(finding)
+    assert finding.sentences[0].startswith("No clock of the sweep keeps the limit on TTFT of 1.000 ms (512 + 256")
 
 
 def test_without_limits_some_are_offered():
     [finding] = spots(*sweep())
-    told = next(sentence for sentence in finding.sentences if sentence.startswith("With a limit"))
+    told = next(
+        sentence for sentence in finding.sentences if sentence.startswith("Of most tokens per joule under a limit")
+    )
     # 1100 MHz is the reference; +10 % is kept from 1000 MHz on, +25 % from 900 MHz.
     assert "1050 MHz for +5 %" in told
     assert "1000 MHz for +10 %" in told
@@ -144,7 +193,7 @@ def test_clocks_that_snap_together_count_once():
 def test_latency_that_was_not_measured_is_not_told():
     tests = [case(f"t[{c}]", clock=float(c), batch=1, values={"tpj": yields(c)}) for c in CLOCKS]
     [finding] = spots(*tests)
-    assert finding.sentences[0] == "Lock at 900 MHz: -25.0 % energy (against 1100 MHz)."
+    assert finding.sentences[0] == "Lock at 900 MHz: -25.0 % energy (512 + 256 tokens, batch 1, against 1100 MHz)."
     assert column(finding, "e2e_latency") == [None] * len(CLOCKS)
 
 

@@ -260,10 +260,20 @@ def test_formats_at_several_loads_stand_side_by_side():
     assert chart.description == "TPOT at batch size 16: plain 30.00 ms, fp8 20.00 ms."
 
 
-def test_clocks_at_which_the_floor_is_the_same_are_their_first_and_last():
-    rows = [("bare", 23.0), ("with it", 53.0), *((f"loaded, {clock} MHz", 53.0) for clock in (750, 900, 1000, 1300))]
-    (chart,) = charts(finding("idle", ("rung", "power"), rows))
-    assert [row["name"] for row in chart.rows] == ["bare", "with it", "loaded, 750 MHz", "loaded, 1300 MHz"]
+def floors(watts):
+    held = [(f"loaded, {clock} MHz", clock, watts(clock)) for clock in (750, 900, 1000, 1300)]
+    return finding("idle", ("rung", "clock", "power"), [("bare", None, 23.0), ("with it", None, 53.0), *held])
+
+
+def test_the_floor_over_the_clock_is_a_line_where_it_differs():
+    bars, line = charts(floors(lambda clock: clock / 15))
+    assert [row["name"] for row in bars.rows] == ["bare", "with it"]
+    assert [(row["clock_mhz"], row["power_w"]) for row in line.rows][::3] == [
+        (750, 50.0),
+        (1300, pytest.approx(86.7, 0.01)),
+    ]
+    (bars,) = charts(floors(lambda clock: 53.0))
+    assert [row["name"] for row in bars.rows] == ["bare", "with it"]
 
 
 def test_names_that_repeat_are_told_apart():
