@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.findings.points import Point, distinct, one_clock
+from pytest_llmperf.findings.scaling import is_starved
 from pytest_llmperf.findings.telling import (
     Labels,
     Rows,
@@ -80,6 +81,8 @@ def _split(point: Point) -> _Split | None:
     joules = _joules(point)
     floor = _floor(point)
     if step is None or joules is None or floor is None or point.axes.load != "batch" or _moved(step) <= 0:
+        return None
+    if is_starved(point):
         return None
     weights = step.weight_bytes / _moved(step)
     above = joules * (1 - floor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pytest_llmperf.findings.points import Point, group, varied
 from pytest_llmperf.findings.telling import (
@@ -31,12 +32,28 @@ _PLAIN_DTYPES = ("bfloat16", "float16")
 def formats(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each load that ran in two or more formats; its batches together."""
     found = []
-    for members in group(points, *_FORMAT, "size"):
+    for members in _of_one_model(points):
         sizes = [load for load in varied(members, "size") if len([p for p in members if p.axes.size == load]) > 1]
         compared = [point for point in members if point.axes.size in sizes]
         if compared:
             found.append(_finding(compared, labels))
     return found
+
+
+def _of_one_model(points: Sequence[Point]) -> list[list[Point]]:
+    """Points that differ in format and size; a checkpoint in another format is its model under another name."""
+    plain = {(_params(p), p.axes.device, p.axes.engine): p.axes.model
+             for p in reversed(points) if p.axes.quantization is None and _params(p)}  # fmt: skip
+    named = [
+        replace(p, axes=replace(p.axes, model=plain.get((_params(p), p.axes.device, p.axes.engine), p.axes.model)))
+        if p.axes.quantization is not None else p
+        for p in points
+    ]  # fmt: skip
+    return group(named, *_FORMAT, "size")
+
+
+def _params(point: Point) -> int | None:
+    return None if point.test.roof is None else point.test.roof.total_params
 
 
 def kv_capacity(point: Point) -> float | None:
@@ -75,17 +92,19 @@ def _plainness(point: Point) -> tuple[bool, bool, bool, bool, str]:
 def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
     dtypes = len(varied(points, "dtype")) > 1
+    usual = _named(min(points, key=_plainness), dtypes)
     rows: Rows = []
     told: dict[str, list[tuple[dict[str, float], str]]] = {}
     for load in varied(points, "size"):
         members = sorted([p for p in points if p.axes.size == load], key=_plainness)
-        reference = members[0]
+        # That which all are held against, where this load ran in it.
+        reference = next((point for point in members if _named(point, dtypes) == usual), None)
         for point in members:
             outputs = point.test.outputs
             agreement = None if outputs is None else outputs.token_agreement
             rows.append([_named(point, dtypes), load, *(point.value(name) for name in _METRICS), _weights(point),
                          kv_capacity(point), agreement])  # fmt: skip
-            if point is not reference:
+            if reference is not None and point is not reference:
                 changes = _changes(reference, point)
                 if changes:
                     told.setdefault(_named(point, dtypes), []).append((changes, size(point.axes)))

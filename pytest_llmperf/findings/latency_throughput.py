@@ -25,7 +25,13 @@ __all__ = ["latency_throughput", "parts_of_a_step", "predicted_corner"]
 #: Fewer points, or such as lie nearer to each other, make no curve.
 _LEAST, _DECADE = 5, 10
 #: So few batches tell of no corner.
-_LEAST_OF_A_CORNER = 3
+_LEAST_OF_A_CORNER = 4
+#: Throughput over latency that falls by more in all says that more load never paid.
+_PAYS = 1.01
+#: A fit that misses by more claims nothing.
+_FITS = 0.10
+#: A decode step reads all weights; where it reads less than this share, some are of experts that it does not touch.
+_ALL_WEIGHTS = 0.7
 _METRICS = ("throughput", "e2e_latency", "tpot", "ttft", "power", "tpj")
 _OF_RATES = ("request_throughput", *_METRICS)
 #: FLOPs that a weight takes for a token: a product and a sum.
@@ -120,6 +126,11 @@ def _kept_up(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
+def _power(point: Point) -> float:
+    """Kleinrock's: throughput over latency."""
+    return (point.value("throughput") or 0.0) / (point.value("e2e_latency") or 1.0)
+
+
 def _reached(point: Point) -> str:
     return (
         f"{quantity(point.value('throughput'), 'throughput')} at {quantity(point.value('e2e_latency'), 'e2e_latency')}"
@@ -133,7 +144,9 @@ def _step(before: Point, after: Point) -> str:
 
 def _knee(points: Sequence[Point], at: int | None, subject: str) -> tuple[list[str], list[Mark]]:
     if at is None:
-        last = points[-1]
+        first, last = points[0], points[-1]
+        if _power(first) > _PAYS * _power(last):
+            return [f"No knee: more than {size(first.axes)} does not pay{subject}: {_step(first, points[1])}."], []
         told = f"No knee up to {size(last.axes)}{subject}: {_step(points[-2], last)} over {size(points[-2].axes)}."
         return [told], []
     point = points[at]
@@ -161,7 +174,14 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         return [told], places
     found = corner([p.axes.size for p in running], [p.value("tpot") or 0.0 for p in running])
     largest = running[-1].axes.size if running else 0
-    if found is not None:
+    if found is not None and found.error > _FITS:
+        sentences.append(
+            f"Where decode turns compute-bound these batches do not tell: no turn fits within {share(_FITS)}{expected}."
+        )
+    elif found is not None and found.at <= running[0].axes.size:
+        first = size(running[0].axes)
+        sentences.append(f"Measured, what sequences add outweighs what any step takes from {first} on{expected}.")
+    elif found is not None:
         low, high = max(found.low, running[0].axes.size), min(found.high, largest)
         span = f" ({low:.0f} to {high:.0f} by other turns that fit as well)" if high - low >= 1 else ""
         sentences.append(
@@ -251,12 +271,16 @@ def predicted_corner(points: Sequence[Point]) -> tuple[float, str] | None:
     where it was measured.
 
     Returns:
-        It, and in words what it is made of; ``None`` where peaks or sizes are not known.
+        It, and in words what it is made of; ``None`` where peaks or sizes are not known, and for a mixture of experts,
+        of which a larger batch reads more.
     """
     for point in points:
         roof = point.test.roof
         if roof is None or not roof.peak_flops or not roof.weight_bytes or not roof.total_params:
             continue
+        read = [step.weight_bytes for step in roof.points if step.phase == "decode"]
+        if any(one < _ALL_WEIGHTS * roof.weight_bytes for one in read):
+            return None
         copied = roof.copy_bandwidth
         bandwidth = copied or roof.peak_bandwidth
         if not bandwidth:

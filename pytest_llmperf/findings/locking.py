@@ -90,8 +90,15 @@ def recommended(
     """What to do: the clock within the limit on latency that saves most, if one does; and the one of most tokens."""
     best = swept[optimum.best]
     against = f"{subject}, against {_named(reference)}"
+    if limit is not None and limit.of_load and not limit.kept:
+        return f"{_unkept(limit)} ({against}); most tokens per joule at {megahertz(best.clock)}."
     if best is reference:
         return f"No lock is worth it ({subject}): {megahertz(best.clock)}, the highest clock of the sweep, is the best."
+    if not optimum.known:
+        return (
+            f"No lock is told to be worth it ({against}): one launch a clock does not show how launches vary. Most "
+            f"tokens per joule were at {megahertz(best.clock)}: {_brief(best, reference)}."
+        )
     most = f"most tokens per joule at {megahertz(best.clock)}: {_brief(best, reference)}"
     if not saves(optimum, reference, best):
         worst = f"none takes certainly less energy, the best, {megahertz(best.clock)}, is {_brief(best, reference)}"

@@ -21,7 +21,7 @@ from pytest_llmperf.findings.locking import (
     saves,
 )
 from pytest_llmperf.findings.optimum import Optimum, Swept, optimum_of
-from pytest_llmperf.findings.points import Point, group
+from pytest_llmperf.findings.points import Point, distinct, group
 from pytest_llmperf.findings.telling import (
     Labels,
     Rows,
@@ -34,6 +34,7 @@ from pytest_llmperf.findings.telling import (
     share,
     table,
 )
+from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Column, Finding, Mark, Results
 
 __all__ = ["sweet_spot"]
@@ -48,13 +49,14 @@ _YIELDS, _THROUGHPUT = 2, 6
 
 def sweet_spot(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each load that ran at three or more clocks; of many sizes of one load for one of them."""
-    found, asked = [], _asked(points)
+    found, asked, unmeasured = [], _asked(points), _unmeasured(points)
     sweeps = [[p for p in members if p.value("tpj")] for members in group(points, "clock")]
     enough = [sweep for sweep in sweeps if len([p for p in sweep if p.axes.clock is not None]) >= _LEAST_CLOCKS]
     for members in _one_size(enough):
         swept = [one for point in members if point.axes.clock is not None and (one := _swept(point)) is not None]
         free = next((one for p in members if p.axes.clock is None and (one := _swept(p)) is not None), None)
-        found.append(_finding(swept, free, asked.get(members[0].axes.without("clock"), {}), labels))
+        place = members[0].axes.without("clock")
+        found.append(_finding(swept, free, asked.get(place, {}), unmeasured.get(place, []), labels))
     return found
 
 
@@ -102,8 +104,28 @@ def _asked(points: Sequence[Point]) -> dict[tuple[object, ...], dict[float, list
     }
 
 
-def _finding(swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, list[float]], labels: Labels) -> Finding:
-    optimum = optimum_of(swept)
+def _unmeasured(points: Sequence[Point]) -> dict[tuple[object, ...], list[Point]]:
+    """By load: the clocks that were held, and at which no energy was measured."""
+    found: dict[tuple[object, ...], list[Point]] = {}
+    for point in distinct(points):
+        if point.axes.clock is not None and not point.value("tpj"):
+            found.setdefault(point.axes.without("clock"), []).append(point)
+    return found
+
+
+def _is_exact(point: Point) -> bool:
+    """Whether launches cannot vary: of a simulated engine without noise."""
+    engine = point.test.engine
+    if engine is None or not engine.simulated:
+        return False
+    return not any(engine.args.get(name) for name in ("launch_noise", "repeat_noise"))
+
+
+def _finding(
+    swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, list[float]], unmeasured: Sequence[Point],
+    labels: Labels,
+) -> Finding:  # fmt: skip
+    optimum = optimum_of(swept, exact=all(_is_exact(one.point) for one in swept))
     best, axes = swept[optimum.best], swept[0].point.axes
     tokens = _maximised(best.point)
     reference = free or swept[-1]
@@ -119,7 +141,8 @@ def _finding(swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, l
         *([f"Of the clocks swept {megahertz(best.clock)} is {cost(best, swept[-1])}."]
           if free is not None and best is not swept[-1] else []),
         _best(swept, optimum, tokens),
-        *_edges(swept, optimum),
+        *_edges(swept, optimum, [point.axes.clock for point in unmeasured]),
+        *_without_energy(unmeasured),
         *offered(swept, reference),
         *(
             f"{listed([f'{mhz:g}' for mhz in wanted])} MHz were all held at {megahertz(clock)} and count once."
@@ -167,9 +190,10 @@ def _marks(swept: Sequence[Swept], optimum: Optimum, locked: Swept | None, free:
     best, reference = swept[optimum.best], free or swept[-1]
     low, high = _bounds(swept, optimum)
     found = [
-        mark("optimum", _labelled(best, reference), best.clock, best.yields, low, high),
-        mark("interval", f"optimum between {low:g} and {high:g} MHz", None, None, low, high),
+        mark("optimum", _labelled(best, reference), best.clock, best.yields, *((low, high) if optimum.known else ())),
     ]
+    if optimum.known:
+        found.append(mark("interval", f"optimum between {low:g} and {high:g} MHz", None, None, low, high))
     if locked is not None and locked is not best:
         found.append(mark("limit", _labelled(locked, reference), locked.clock, locked.yields))
     if free is not None and (seen := _observed(free)) is not None:
@@ -202,13 +226,43 @@ def _best(swept: Sequence[Swept], optimum: Optimum, tokens: str) -> str:
         low, high = _bounds(swept, optimum)
         which = "nearest clocks that are certainly worse" if optimum.freedom else "nearest clocks that were worse"
         told += f"; the optimum lies between {low:g} and {high:g} MHz, the {which}"
-    as_good = [one.clock for one in swept if one.yields >= best.yields * (1 - AS_GOOD)]
-    flat = f" Within {share(AS_GOOD)} of it from {as_good[0]:g} to {as_good[-1]:g} MHz." if len(as_good) > 1 else ""
-    return f"{told}.{flat}"
+    as_good = [i for i, one in enumerate(swept) if one.yields >= best.yields * (1 - AS_GOOD)]
+    if len(as_good) > 1:
+        told += f". Within {share(AS_GOOD)} of it: {_runs(swept, as_good)} MHz"
+    if optimum.known and len(optimum.candidates) <= optimum.candidates[-1] - optimum.candidates[0]:
+        told += (
+            f". The curve has more than one maximum: {_runs(swept, optimum.candidates)} MHz cannot be told from the "
+            "best, and clocks between them are worse"
+        )
+    return f"{told}."
 
 
-def _edges(swept: Sequence[Swept], optimum: Optimum) -> list[str]:
-    """Where the sweep does not bound the optimum, and what would."""
+def _runs(swept: Sequence[Swept], indices: Sequence[int]) -> str:
+    """Clocks as what lies beside each other in the sweep: ``"700 to 750 and 900"``."""
+    runs: list[list[int]] = []
+    for i in indices:
+        if runs and runs[-1][-1] == i - 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    ends = [(swept[run[0]].clock, swept[run[-1]].clock) for run in runs]
+    return listed([f"{low:g}" if low == high else f"{low:g} to {high:g}" for low, high in ends])
+
+
+def _without_energy(points: Sequence[Point]) -> list[str]:
+    """The clocks that were held and have no energy, with the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for point in points:
+        metric = point.test.metrics.get("tpj")
+        reason = printable(metric.reason.rstrip(".")) if metric is not None and metric.reason else "not told why"
+        by_reason.setdefault(reason, []).append(f"{point.axes.clock:g}")
+    return [f"Energy was not measured at {listed(clocks)} MHz: {reason}." for reason, clocks in by_reason.items()]
+
+
+def _edges(swept: Sequence[Swept], optimum: Optimum, held: Sequence[float | None]) -> list[str]:
+    """Where the sweep does not bound the optimum, and what would; clocks that were held already are no advice."""
+    if not optimum.known:
+        return ["Measure more launches (--llmperf-launches=3) to bound the optimum."]
     told = []
     sides: list[tuple[int | None, int, int, str]] = [(optimum.below, 0, 1, "below"), (optimum.above, -1, -2, "above")]
     for bound, edge, neighbour, side in sides:
@@ -216,7 +270,7 @@ def _edges(swept: Sequence[Swept], optimum: Optimum) -> list[str]:
             continue
         end = swept[edge].clock
         step = end - swept[neighbour].clock
-        add = listed([f"{clock:g}" for clock in (end + step, end + 2 * step) if clock > 0])
+        add = listed([f"{clock:g}" for clock in (end + step, end + 2 * step) if clock > 0 and clock not in held])
         reason = (
             "is the best" if swept[optimum.best] is swept[edge] else "cannot be told from the best by these launches"
         )

@@ -338,6 +338,47 @@ def test_a_knee_does_not_depend_on_how_far_the_loads_reach():
     assert not [mark for mark in finding.marks if mark.name == "knee"]
 
 
+@pytest.mark.parametrize(
+    ("throughput", "latency", "told"),
+    [
+        (lambda size: 100.0 / size, lambda size: 1.0 * size, "No knee: more than concurrency 1 does not pay"),
+        (lambda size: 10.0 * size, lambda size: 2.0 / size, "No knee up to concurrency 16"),
+    ],
+)
+def test_curves_that_fall_have_no_knee(throughput, latency, told):
+    [finding] = asked("latency_throughput", *[
+        case(f"l[{s}]", concurrency=s, values={"throughput": throughput(s), "e2e_latency": latency(s)})
+        for s in (1, 2, 4, 8, 16)
+    ])  # fmt: skip
+    assert finding.sentences[0].startswith(told)
+    assert finding.marks == []
+
+
+@pytest.mark.parametrize(
+    ("tpots", "limit", "told"),
+    [
+        ((0.01, 0.011, 0.02, 0.05, 0.1), 4, "Too few batches decode to see where that turns compute-bound"),
+        ((0.01, 0.02, 0.04, 0.08, 0.16), None, "what sequences add outweighs what any step takes from batch 1 on"),
+        ((0.01, 0.09, 0.01, 0.09, 0.4), None, "no turn fits within 10 %"),
+    ],
+)
+def test_batches_that_show_no_corner_claim_none(tpots, limit, told):
+    sizes = (1, 2, 4, 8, 16)
+    engine = {} if limit is None else {"args": {"max_num_seqs": limit}}
+    tests = loads(dict(zip(sizes, tpots, strict=True)).get, sizes, engine=engine, record={"roof": roof()})
+    [finding] = asked("latency_throughput", *tests)
+    assert told in said(finding)
+    assert "does not turn" not in said(finding)
+    assert not [mark for mark in finding.marks if mark.name == "measured"]
+
+
+def test_of_a_mixture_of_experts_nothing_is_predicted():
+    experts = step("decode", 1e9, 3e9, 1e6, 0.01)
+    [finding] = asked("latency_throughput", *loads(lambda batch: 0.02, record={"roof": roof(experts)}))
+    assert "predicted" not in said(finding)
+    assert not [mark for mark in finding.marks if mark.name == "predicted"]
+
+
 def rates(served, offered=(1, 2, 4, 8, 16)):
     return [
         case(f"r[{rate}]", rate=rate, values={
@@ -739,6 +780,44 @@ def test_energy_is_divided_by_bytes_above_the_floor():
         "idle floor 25 %."
     )
     assert "not a measurement" in said(finding)
+
+
+def test_a_format_is_held_against_the_plain_one_only_where_that_ran():
+    def ran(batch, tpot, **engine):
+        return case(f"{engine}-{batch}", batch=batch, engine=engine, values={"tpot": tpot}, record={"roof": roof()})
+
+    [finding] = asked("formats", ran(1, 0.02), ran(1, 0.01, quantization="fp8"), ran(16, 0.02, quantization="fp8"),
+                      ran(16, 0.04, quantization="awq"))  # fmt: skip
+    assert finding.sentences == ["Fp8 weights against float16 (512 + 256 tokens): TPOT -50.0 % at batch 1."]
+
+
+def test_a_checkpoint_in_another_format_is_the_same_model():
+    stored = case("a", values={"tpot": 0.02}, record={"roof": roof()})
+    awq = case("b", engine={"model": "m-awq", "quantization": "awq"}, values={"tpot": 0.01}, record={"roof": roof()})
+    other = case("c", engine={"model": "n-awq", "quantization": "awq"}, values={"tpot": 0.01},
+                 record={"roof": roof(total_params=1)})  # fmt: skip
+    [finding] = asked("formats", stored, awq, other)
+    assert finding.sentences[0].startswith("Awq weights against float16")
+    assert finding.tests == ["a", "b"]
+
+
+def test_a_change_of_nothing_is_no_result():
+    both = [case(f"t{e}-{b}", batch=b, engine={"args": {"enforce_eager": e}}, values={"tpot": 0.02, "ttft": 0.1})
+            for e in (False, True) for b in (1, 16)]  # fmt: skip
+    [finding] = asked("formats", *both)
+    assert finding.sentences == [
+        "Eager against compiled (512 + 256 tokens): no measurable difference in TPOT and TTFT at batch 1 and batch 16."
+    ]
+
+
+def test_policies_as_good_as_the_best_do_not_lose():
+    tests = [case(p, rate=4, policy=p, max_batch=m, values={"throughput": t, "e2e_latency": s})
+             for p, m, t, s in (("continuous", None, 100.1, 1.0), ("dynamic", 8, 100.0, 1.001),
+                                ("static", 8, 50.0, 4.0))]  # fmt: skip
+    [finding] = asked("batching_policies", *tests)
+    assert "wins" not in said(finding)
+    assert "continuous and dynamic batching are ahead alike" in finding.sentences[0]
+    assert "(about that of dynamic and 2.0 times that of static)" in finding.sentences[0]
 
 
 def test_energy_of_compute_bound_batches_is_not_divided():

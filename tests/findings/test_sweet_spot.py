@@ -1,13 +1,26 @@
 """The clock of most tokens per joule, on curves whose optimum is known."""
 
+import math
+from random import Random
+
 import pytest
 
 from pytest_llmperf.findings import find
-from tests.findings.records import case, column, results, said
+from tests.findings import records
+from tests.findings.records import column, results, said
 
 CLOCKS = (750, 800, 850, 900, 950, 1000, 1050, 1100)
 #: Relative distances of three launches.
 NOISE = (0.995, 1.0, 1.005)
+
+
+#: Of which one launch is enough.
+EXACT = {"simulated": True, "args": {"launch_noise": 0.0, "repeat_noise": 0.0}}
+
+
+def case(nodeid, **more):
+    """A test's record, of an engine without noise unless it is told otherwise."""
+    return records.case(nodeid, **{"engine": EXACT, **more})
 
 
 def yields(clock, best=900.0, width=400.0):
@@ -221,3 +234,54 @@ def test_tests_that_are_invalid_do_not_count():
     tests[3]["invalid"] = "the board was throttled"
     [finding] = spots(*tests)
     assert 900 not in column(finding, "clock")
+
+
+@pytest.mark.parametrize("engine", [{}, {"simulated": True, "args": {"launch_noise": 0.005, "repeat_noise": 0.0}}])
+def test_one_launch_of_an_engine_with_noise_recommends_nothing(engine):
+    [finding] = spots(*sweep(engine=engine))
+    assert finding.sentences[0] == (
+        "No lock is told to be worth it (512 + 256 tokens, batch 16, against 1100 MHz): one launch a clock does not "
+        "show how launches vary. Most tokens per joule were at 900 MHz: -25.0 % energy, +22.2 % latency."
+    )
+    assert [mark.name for mark in finding.marks] == ["optimum"]
+    assert optimum(finding).low is None
+    assert "--llmperf-launches=3" in said(finding)
+    [finding] = spots(*sweep(engine=engine, launches=NOISE))
+    assert finding.sentences[0].startswith("Lock at 1000 MHz")
+
+
+def test_of_constant_curves_few_recommend_a_lock():
+    random = Random(7)
+    clocks = range(750, 1350, 50)
+    locks = 0
+    for _ in range(200):
+        tests = [
+            records.case(f"t[{c}]", clock=float(c), values={
+                "tpj": tuple(5 * math.exp(random.gauss(0, 0.02)) for _ in range(3)), "e2e_latency": 1.0,
+            })
+            for c in clocks
+        ]  # fmt: skip
+        [finding] = spots(*tests)
+        locks += finding.sentences[0].startswith("Lock")
+    # The best of twelve is held against the last: uncorrected, a fifth of them would.
+    assert locks <= 10
+
+
+def test_two_maxima_are_told_as_two():
+    heights = dict.fromkeys(CLOCKS, 4.0) | {750: 4.99, 1000: 5.0}
+    [finding] = spots(*sweep(heights.get, launches=NOISE))
+    assert "Within 1.0 % of it: 750 and 1000 MHz." in said(finding)
+    assert "The curve has more than one maximum: 750 and 1000 MHz cannot be told from the best" in said(finding)
+    assert (optimum(finding).low, optimum(finding).high) == (750, 1050)
+    [finding] = spots(*sweep(launches=NOISE))
+    assert "more than one maximum" not in said(finding)
+
+
+def test_clocks_without_energy_are_named_and_no_advice():
+    tests = sweep(lambda clock: yields(clock, best=1500.0, width=2000.0))
+    tests += [case(f"s.py::test_clock[{c}]", clock=float(c), batch=16, values={"tpj": None, "power": None, "tpot": 1.0})
+              for c in (1150, 1200)]  # fmt: skip
+    [finding] = spots(*tests)
+    assert "Energy was not measured at 1150 and 1200 MHz: not measured." in finding.sentences
+    assert "add 1150" not in said(finding)
+    assert "The optimum may lie above 1100 MHz" in said(finding)

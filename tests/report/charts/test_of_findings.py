@@ -103,18 +103,22 @@ def test_a_cell_that_was_not_measured_is_left_out():
 def test_the_sweet_spot_has_its_optimum_interval_and_limits_in_lanes():
     (chart,) = charts(SWEET_SPOT)
     assert [(m["label"], m["x"], m["lane"], m["align"]) for m in chart.extra["marks"]] == [
-        ("900 MHz", 900, 0, "left"), ("+10 % latency", 1050, 2, "right"), ("+5 % latency", 1100, 1, "right"),
+        ("optimum between 850 and 1000 MHz", 850, 1, "left"), ("900 MHz: +17.0 % latency", 900, 2, "left"),
+        ("1100 MHz: +8.7 % latency", 1100, 3, "left"), ("running free: 1485 MHz", 1485, 0, "right"),
     ]  # fmt: skip
+    # The name of the interval has no line of its own, and the clock that ran free is no point of the curve.
+    assert [m.get("line") for m in chart.extra["marks"]] == [False, None, None, None]
+    assert [row["clock_mhz"] for row in chart.extra["free"]] == [1485]
     assert [(i["low"], i["high"]) for i in chart.extra["intervals"]] == [(850, 1000)]
     assert [row["clock_mhz"] for row in chart.rows] == sorted(row["clock_mhz"] for row in chart.rows)
     assert chart.params["latency_title"] == "latency (s)"
-    # Three lanes of labels, three panels.
+    # Four lanes of labels, three panels.
     assert [chart.params[name] for name in ("top_0", "bottom_0", "top_1", "bottom_2", "height")] == [
-        51,
-        143,
-        165,
-        371,
-        371,
+        66,
+        158,
+        180,
+        386,
+        386,
     ]
     assert chart.params["efficiency_title"] == "tokens/J"
 
