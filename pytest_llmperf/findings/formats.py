@@ -69,14 +69,15 @@ def _weights(point: Point) -> float | None:
     return None if point.test.roof is None else point.test.roof.weight_bytes
 
 
-def _named(point: Point, several_dtypes: bool) -> str:
+def _named(point: Point, dtype: str) -> str:
+    """A format in words; the dtype only where it is not that of most, or there is nothing else."""
     axes = point.axes
     parts = [f"{axes.quantization} weights"] if axes.quantization else []
     if axes.kv_cache_dtype != "auto":
         parts.append(f"{axes.kv_cache_dtype} KV cache")
     if axes.enforce_eager:
         parts.append("eager")
-    if several_dtypes or not parts:
+    if axes.dtype != dtype or not parts:
         parts.insert(0, axes.dtype)
     return printable(", ".join(parts))
 
@@ -91,30 +92,30 @@ def _plainness(point: Point) -> tuple[bool, bool, bool, bool, str]:
 
 def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
-    dtypes = len(varied(points, "dtype")) > 1
-    usual = _named(min(points, key=_plainness), dtypes)
+    dtype = min(points, key=_plainness).axes.dtype
+    usual = _named(min(points, key=_plainness), dtype)
     rows: Rows = []
     told: dict[str, list[tuple[dict[str, float], str]]] = {}
     for load in varied(points, "size"):
         members = sorted([p for p in points if p.axes.size == load], key=_plainness)
         # That which all are held against, where this load ran in it.
-        reference = next((point for point in members if _named(point, dtypes) == usual), None)
+        reference = next((point for point in members if _named(point, dtype) == usual), None)
         for point in members:
             outputs = point.test.outputs
             agreement = None if outputs is None else outputs.token_agreement
-            rows.append([_named(point, dtypes), load, *(point.value(name) for name in _METRICS), _weights(point),
+            rows.append([_named(point, dtype), load, *(point.value(name) for name in _METRICS), _weights(point),
                          kv_capacity(point), agreement])  # fmt: skip
             if reference is not None and point is not reference:
                 changes = _changes(reference, point)
                 if changes:
-                    told.setdefault(_named(point, dtypes), []).append((changes, size(point.axes)))
+                    told.setdefault(_named(point, dtype), []).append((changes, size(point.axes)))
     plain = min(points, key=_plainness)
     subject = labels.subject(axes, *_FORMAT, "size")
     sentences = [
-        f"{_capital(short(name))} against {_against(name, plain, dtypes)} ({subject}): {_told(parts)}."
+        f"{_capital(short(name))} against {_against(name, plain, dtype)} ({subject}): {_told(parts)}."
         for name, parts in told.items()
     ]
-    sentences += _room(points, dtypes) + _answers(points, dtypes)
+    sentences += _room(points, dtype) + _answers(points, dtype)
     columns = [
         column("format", "Format"), column(axes.load), *(column(name) for name in _METRICS),
         column("weight_bytes", "Weights", "B"), column("kv_tokens", "Tokens that the KV cache holds"),
@@ -126,9 +127,9 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     )  # fmt: skip
 
 
-def _against(name: str, plain: Point, dtypes: bool) -> str:
+def _against(name: str, plain: Point, dtype: str) -> str:
     """What a format is held against; what an eager engine differs in is that the other is compiled."""
-    return "compiled" if name == "eager" and not plain.axes.enforce_eager else short(_named(plain, dtypes))
+    return "compiled" if name == "eager" and not plain.axes.enforce_eager else short(_named(plain, dtype))
 
 
 def _capital(text: str) -> str:
@@ -161,7 +162,7 @@ def _changes(reference: Point, point: Point) -> dict[str, float]:
     return found
 
 
-def _room(points: Sequence[Point], dtypes: bool) -> list[str]:
+def _room(points: Sequence[Point], dtype: str) -> list[str]:
     """What the formats leave for the KV cache."""
     reference = min(points, key=_plainness)
     before = kv_capacity(reference)
@@ -169,17 +170,17 @@ def _room(points: Sequence[Point], dtypes: bool) -> list[str]:
     for point in sorted(points, key=_plainness):
         now = kv_capacity(point)
         if before and now and now != before:
-            seen.setdefault(short(_named(point, dtypes)), f"{change(before, now)} ({now:,.0f} tokens)")
+            seen.setdefault(short(_named(point, dtype)), f"{change(before, now)} ({now:,.0f} tokens)")
     return [f"Room in the KV cache with {name}: {text}." for name, text in seen.items()]
 
 
-def _answers(points: Sequence[Point], dtypes: bool) -> list[str]:
+def _answers(points: Sequence[Point], dtype: str) -> list[str]:
     """How far each format's answers to fixed prompts agree with those of its own baseline, where they were compared."""
     seen: dict[str, float] = {}
     for point in sorted(points, key=_plainness):
         outputs = point.test.outputs
         if outputs is not None and outputs.token_agreement is not None:
-            name = short(_named(point, dtypes))
+            name = short(_named(point, dtype))
             seen[name] = min(seen.get(name, 1.0), outputs.token_agreement)
     return [
         f"Answers with {name} agree with their baseline in {share(value)} of the tokens."

@@ -52,8 +52,8 @@ def _sheet(points: Sequence[Point], device: str) -> dict[str, float]:
         gpus = point.axes.tensor_parallel_size
         if roof.peak_bandwidth:
             found["copy_bandwidth"] = max(found.get("copy_bandwidth", 0.0), roof.peak_bandwidth / gpus)
-        # At a clock that is held the peak is less: the highest is that of the sheet's own clock.
-        if roof.peak_flops and point.axes.clock is None:
+        # At a clock that is held the peak is less, and of quantized weights it is that of another format.
+        if roof.peak_flops and point.axes.clock is None and point.axes.quantization is None:
             found[point.axes.dtype] = max(found.get(point.axes.dtype, 0.0), roof.peak_flops / gpus)
     return found
 

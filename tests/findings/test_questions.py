@@ -701,11 +701,20 @@ def test_peaks_that_were_measured_are_no_data_sheet():
     assert "data sheet" not in said(finding)
 
 
-def test_a_test_of_the_hardware_is_told():
-    gauge = case("h", record={"workload": None}, values={"copy_bandwidth": 720e9, "matmul_flops": 100e12})
-    [finding] = asked("hardware", gauge)
+def test_a_test_of_the_hardware_goes_before_what_the_session_measured():
+    gauge = case("h", clock=1200.0, record={"workload": None}, values={"copy_bandwidth": 720e9, "matmul_flops": 100e12})
+    quantized = case(
+        "q", engine={"quantization": "fp8"}, values={"tpot": 1.0}, record={"roof": roof(peak_flops=250e12)}
+    )
+    stored = case("t", values={"tpot": 1.0}, record={"roof": roof()})
+    [finding] = asked("hardware", quantized, stored, gauge, peaks=[PEAKS])
     assert finding.tests == ["h"]
-    assert "copy within its memory 720.0 GB/s; matrix product 100.0 TFLOP/s" in said(finding)
+    assert finding.sentences == [
+        "Tesla V100-SXM2-32GB reaches at 1200 MHz: copy within its memory 720.0 GB/s (80 % of its data sheet); matrix "
+        "product 100.0 TFLOP/s (80 % of its data sheet)."
+    ]
+    assert column(finding, "bandwidth") == [720e9, None]
+    assert column(finding, "flops") == [None, 100e12]
 
 
 # -- roof, cache, energy
