@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_llmperf.findings.optimum import Optimum, Swept
 from pytest_llmperf.findings.telling import change, listed, megahertz
-from pytest_llmperf.report.units import format_value
+from pytest_llmperf.report.units import format_value, printable
 
 __all__ = [
     "AS_GOOD",
@@ -53,13 +53,17 @@ def limit_of(swept: Sequence[Swept], reference: Swept) -> Limit | None:
         {name: limit for name, limit in slo.items() if isinstance(limit, int | float)} if isinstance(slo, dict) else {}
     )
     if limits:
-        told = listed([f"{name.upper()} of {format_value(limit, 's')}" for name, limit in sorted(limits.items())])
+        told = listed([f"{_called(name)} of {format_value(limit, 's')}" for name, limit in sorted(limits.items())])
         kept = [one for one in swept if all(_within(one, name, limit) for name, limit in limits.items())]
         return Limit(f"the limit on {told}", kept, of_load=True)
     before = reference.point.value("e2e_latency")
     if before is None:
         return None
     return Limit(f"{_MORE * 100:+.0f} % latency", _no_slower(swept, before * (1 + _MORE)), of_load=False)
+
+
+def _called(name: str) -> str:
+    return "end-to-end latency" if name == "e2e_latency" else printable(name.upper())
 
 
 def _within(one: Swept, name: str, limit: float) -> bool:
@@ -101,7 +105,7 @@ def recommended(
         )
     most = f"most tokens per joule at {megahertz(best.clock)}: {_brief(best, reference)}"
     if not saves(optimum, reference, best):
-        worst = f"none takes certainly less energy, the best, {megahertz(best.clock)}, is {_brief(best, reference)}"
+        worst = f"none takes clearly less energy, the best, {megahertz(best.clock)}, is {_brief(best, reference)}"
         return f"No lock is worth it ({against}): {worst}."
     if limit is None:
         return f"Lock at {megahertz(best.clock)}: {_brief(best, reference, 'energy')} ({against})."

@@ -136,7 +136,7 @@ def test_the_best_clock_within_the_limit_is_told_once():
 def test_a_gain_within_the_noise_recommends_no_lock():
     [finding] = spots(*sweep(lambda clock: yields(clock, width=4000.0), launches=NOISE))
     assert finding.sentences[0].startswith(
-        "No lock is worth it (512 + 256 tokens, batch 16, against 1100 MHz): none takes certainly less energy, "
+        "No lock is worth it (512 + 256 tokens, batch 16, against 1100 MHz): none takes clearly less energy, "
         "the best, "
         "900 MHz, is -0.2 % energy, +22.2 % latency"
     )
@@ -176,7 +176,7 @@ def test_latency_limits_are_those_of_the_load():
     limited = sweep(slo={"e2e_latency": 9.1})
     [finding] = spots(*limited)
     assert finding.sentences[0].startswith("Lock at 1000 MHz: -20.0 % energy, +10.0 % latency")
-    assert "within the limit on E2E_LATENCY of 9.100 s; most tokens per joule at 900 MHz" in finding.sentences[0]
+    assert "within the limit on end-to-end latency of 9.100 s; most tokens per joule at 900 MHz" in finding.sentences[0]
     assert [mark.x for mark in finding.marks if mark.name == "limit"] == [1000]
     [finding] = spots(*sweep(slo={"ttft": 1e-3}))
     assert finding.sentences[0].startswith("No clock of the sweep keeps the limit on TTFT of 1.000 ms (512 + 256")
@@ -285,3 +285,9 @@ def test_clocks_without_energy_are_named_and_no_advice():
     assert "Energy was not measured at 1150 and 1200 MHz: not measured." in finding.sentences
     assert "add 1150" not in said(finding)
     assert "The optimum may lie above 1100 MHz" in said(finding)
+
+
+def test_less_than_a_percent_is_no_reason_to_lock():
+    for gain, told in ((1.005, "No lock is worth it"), (1.02, "Lock at 900 MHz: -2.0 % energy")):
+        [finding] = spots(*sweep(lambda clock, gain=gain: gain if clock == 900 else 1.0, latency=lambda clock: 9.0))
+        assert finding.sentences[0].startswith(told)
