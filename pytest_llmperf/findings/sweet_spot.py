@@ -193,7 +193,7 @@ def _marks(swept: Sequence[Swept], optimum: Optimum, locked: Swept | None, free:
         mark("optimum", _labelled(best, reference), best.clock, best.yields, *((low, high) if optimum.known else ())),
     ]
     if optimum.known:
-        found.append(mark("interval", f"optimum between {low:g} and {high:g} MHz", None, None, low, high))
+        found.append(mark("interval", f"optimum: {low:g} to {high:g} MHz", None, None, low, high))
     if locked is not None and locked is not best:
         found.append(mark("limit", _labelled(locked, reference), locked.clock, locked.yields))
     if free is not None and (seen := _observed(free)) is not None:
@@ -202,9 +202,9 @@ def _marks(swept: Sequence[Swept], optimum: Optimum, locked: Swept | None, free:
 
 
 def _labelled(one: Swept, reference: Swept) -> str:
-    """``"1102 MHz: +8.7 % latency"``."""
+    """The clock and what it costs in latency, short enough for a chart: ``"1102 MHz: +8.7 %"``."""
     latency = latency_changes(one, reference).get("e2e_latency")
-    return megahertz(one.clock) + (f": {latency} latency" if latency and one is not reference else "")
+    return megahertz(one.clock) + (f": {latency}" if latency and one is not reference else "")
 
 
 def _maximised(point: Point) -> str:

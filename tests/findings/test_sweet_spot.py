@@ -98,9 +98,9 @@ def test_marks_say_their_clock_and_its_own_latency():
     [finding] = spots(*sweep(), free)
     labels = {mark.name: mark.label for mark in finding.marks}
     assert labels == {
-        "optimum": "900 MHz: +25.0 % latency",
-        "interval": "optimum between 850 and 950 MHz",
-        "limit": "1050 MHz: +7.1 % latency",
+        "optimum": "900 MHz: +25.0 %",
+        "interval": "optimum: 850 to 950 MHz",
+        "limit": "1050 MHz: +7.1 %",
         "free": "running free: 1485 MHz",
     }
     assert column(finding, "clock")[-1] == 1485

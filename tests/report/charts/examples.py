@@ -65,9 +65,9 @@ SWEET_SPOT = finding(
         ),
         (1485, 240.0, 1.3, 5.2, 0.02, 0.08, 400.0, "free"),
     ],
-    mark("optimum", "900 MHz: +17.0 % latency", 900, 1.9, 850, 1000),
-    mark("interval", "optimum between 850 and 1000 MHz", None, None, 850, 1000),
-    mark("limit", "1100 MHz: +8.7 % latency", 1100, 1.7),
+    mark("optimum", "900 MHz: +17.0 %", 900, 1.9, 850, 1000),
+    mark("interval", "optimum: 850 to 1000 MHz", None, None, 850, 1000),
+    mark("limit", "1100 MHz: +8.7 %", 1100, 1.7),
     mark("free", "running free: 1485 MHz", 1485, 1.3),
 )
 LOAD = finding(

@@ -103,8 +103,8 @@ def test_a_cell_that_was_not_measured_is_left_out():
 def test_the_sweet_spot_has_its_optimum_interval_and_limits_in_lanes():
     (chart,) = charts(SWEET_SPOT)
     assert [(m["label"], m["x"], m["lane"], m["align"]) for m in chart.extra["marks"]] == [
-        ("optimum between 850 and 1000 MHz", 850, 1, "left"), ("900 MHz: +17.0 % latency", 900, 2, "left"),
-        ("1100 MHz: +8.7 % latency", 1100, 3, "left"), ("running free: 1485 MHz", 1485, 0, "right"),
+        ("optimum: 850 to 1000 MHz", 850, 1, "left"), ("900 MHz: +17.0 %", 900, 2, "left"),
+        ("1100 MHz: +8.7 %", 1100, 3, "left"), ("running free: 1485 MHz", 1485, 0, "right"),
     ]  # fmt: skip
     # The name of the interval has no line of its own, and the clock that ran free is no point of the curve.
     assert [m.get("line") for m in chart.extra["marks"]] == [False, None, None, None]

@@ -217,8 +217,9 @@ def placed(
     places: list[Row] = []
     for mark in ordered:
         x, label = at[id(mark)], printable(mark.label)
-        right = fraction(x) > 0.5
         width = min(1.0, (_LETTER * len(label) + _BESIDE) / _NARROW)
+        # Towards the middle, or where a narrow chart has room for it.
+        right = fraction(x) > 0.5 or fraction(x) + width > 1 >= 1 - (fraction(x) - width)
         low, high = (fraction(x) - width, fraction(x)) if right else (fraction(x), fraction(x) + width)
         lane = 1 + max((lane for lane, left, end in taken if left <= high and low <= end), default=-1)
         taken.append((lane, low, high))
