@@ -118,7 +118,9 @@ def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
     parts = [part for part in labels.serving(axes, *varying) if part != device]
     title = f"Under the roof: {', '.join([device, *parts])}"
     name = slug(device, axes.dtype, short(axes.quantization or ""))
-    return finding("roofline", name, title, [*_phases(placed), *told], columns, rows, points, marks)
+    return finding(
+        "roofline", name, title, [*_phases(placed, ", ".join([device, *parts])), *told], columns, rows, points, marks
+    )
 
 
 def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
@@ -155,7 +157,7 @@ def _flops(rate: float) -> str:
     return format_value(rate / 1e12, "TFLOP/s")
 
 
-def _phases(placed: Sequence[_Placed]) -> list[str]:
+def _phases(placed: Sequence[_Placed], subject: str) -> list[str]:
     """The ends of each phase's range: where it lies, what limits it, what it reaches of that."""
     told = []
     for phase in ("decode", "prefill"):
@@ -168,5 +170,6 @@ def _phases(placed: Sequence[_Placed]) -> list[str]:
             reached = "" if one.reached is None else f", {what}, {share(one.reached)} of the roof"
             parts.append(f"{where}{reached}")
         if parts:
-            told.append(f"{phase.capitalize()}: {'; '.join(parts)}.")
+            on = "" if told else f" on {subject}"
+            told.append(f"{phase.capitalize()}{on}: {'; '.join(parts)}.")
     return told

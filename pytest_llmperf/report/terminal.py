@@ -53,8 +53,12 @@ def table(results: Results, width: int) -> Iterator[Line]:
 
 
 def _found(results: Results, width: int) -> Iterator[Line]:
-    """What several tests say together: of each finding the answer, which is its first sentence."""
-    told = [f"{finding.title}: {finding.sentences[0]}" for finding in results.findings if finding.sentences]
+    """What several tests say together: of each finding the answer, which is its first sentence and names its load."""
+    told = [
+        f"{finding.title.partition(':')[0]}: {finding.sentences[0]}"
+        for finding in results.findings
+        if finding.sentences
+    ]
     for text in told[:_FINDINGS]:
         yield from _wrapped(printable(text), width, {"bold": True})
     if len(told) > _FINDINGS:
