@@ -204,7 +204,7 @@ def test_a_metric_that_is_no_number_of_the_measurement_is_said():
     agreement = verdict("token_agreement", "regressed", -0.29, baseline=1.0, current=0.71, interval=None, launches=0)
     assert paragraph(record("t", agreement))[1:] == [
         "  token_agreement: regressed: 100.0% in the baseline, 71.0% now: -29.0 %,",
-        "    tolerance 5.0 % (to -4.8 %), higher is better",
+        "    tolerance 5.0 % (down to -4.8 %), higher is better",
     ]
 
 
