@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -232,10 +233,10 @@ class Judge:
 
 
 def _at_another_rate(before: Summary | None, now: Summary | None) -> bool:
-    """Whether launches of two searches have ended at different rates; false of what is no search."""
+    """Whether two searches have found different rates; false of what is no search."""
     if before is None or now is None or before.value is None or now.value is None:
         return False
-    return len({value for summary in (before, now) for launch in summary.launches for value in launch}) > 1
+    return not math.isclose(before.value, now.value, rel_tol=1e-5)  # a baseline keeps seven digits
 
 
 def _engine_starts(baseline: Baseline) -> str | None:
