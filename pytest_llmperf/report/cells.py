@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pytest_llmperf.report.units import format_change, printable
-from pytest_llmperf.report.wording import badness, better_of, failed_otherwise, format_interval, improved, short_name
+from pytest_llmperf.report.wording import (
+    badness,
+    better_of,
+    failed_otherwise,
+    format_interval,
+    improved,
+    short_name,
+    verdict_word,
+)
 from pytest_llmperf.results import TestRecord, VerdictRecord
 
 __all__ = ["SHORT", "abridged", "abridged_end", "before_parameters", "deciding", "labels", "verdict_cell"]
@@ -79,7 +87,7 @@ def verdict_cell(test: TestRecord, width: int | None = None, *, detailed: bool =
         detailed: With the interval and the tolerance.
         brief: With the metric's short name.
     """
-    word: str = "simulated" if test.verdict == "measured" and test.engine and test.engine.simulated else test.verdict
+    word = verdict_word(test)
     decided = deciding(test)
     if decided is None:
         text = f"{word}, but failed" if failed_otherwise(test) else word

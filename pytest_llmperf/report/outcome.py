@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_llmperf.report.cells import deciding, labels
 from pytest_llmperf.report.units import format_change, printable
-from pytest_llmperf.report.wording import badness, better_of, failed_otherwise, plural, worst_regression
+from pytest_llmperf.report.wording import badness, better_of, failed_otherwise, plural, verdict_word, worst_regression
 from pytest_llmperf.results import WORST_FIRST, Results, TestRecord, VerdictRecord
 
 __all__ = ["common_cause", "verdict_line", "without_cause"]
@@ -44,9 +44,8 @@ def verdict_line(results: Results) -> tuple[str, dict[str, bool]]:
 def _word(test: TestRecord) -> str:
     if failed_otherwise(test):
         return "failed for another reason"
-    if test.verdict == "measured" and test.engine is not None and test.engine.simulated:
-        return "simulated"
-    return _WORDS.get(test.verdict, test.verdict)
+    word = verdict_word(test)
+    return _WORDS.get(word, word)
 
 
 def _worst(tests: Sequence[TestRecord]) -> tuple[TestRecord, VerdictRecord] | None:
