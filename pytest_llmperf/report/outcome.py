@@ -28,7 +28,8 @@ def verdict_line(results: Results) -> tuple[str, dict[str, bool]]:
     """``"12 tests: 1 regressed, 8 inconclusive, 3 passed; worst: tpot of decode[16] +7.2 %"``, with its markup."""
     tests = results.tests
     counts = Counter(_word(test) for test in tests)
-    order = ["failed for another reason", *(_WORDS.get(verdict, verdict) for verdict in WORST_FIRST), "simulated"]
+    rest = [_WORDS.get(verdict, verdict) for verdict in WORST_FIRST if verdict != "regressed"]
+    order = ["regressed", "failed for another reason", "not finished", *rest, "simulated"]
     told = ", ".join(f"{counts[word]} {word}" for word in sorted(counts, key=order.index))
     text = f"{plural(len(tests), 'test')}{': ' if told else ''}{told}"
     if (worst := _worst(tests)) is not None:
@@ -36,12 +37,14 @@ def verdict_line(results: Results) -> tuple[str, dict[str, bool]]:
         name = dict(zip((t.nodeid for t in tests), labels([t.nodeid for t in tests]), strict=True))[test.nodeid]
         anchor = " (anchor)" if verdict.against == "anchor" else ""
         text += f"; worst: {verdict.metric} of {name} {format_change(verdict.change)}{anchor}"
-    well = all(test.verdict in _WELL and not failed_otherwise(test) for test in tests)
+    well = all(test.verdict in _WELL and not failed_otherwise(test) and test.outcome != "unfinished" for test in tests)
     judged = any(test.verdict in ("pass", "improved") for test in tests)
     return printable(text), {"bold": True, **({"red": True} if not well else {"green": True} if judged else {})}
 
 
 def _word(test: TestRecord) -> str:
+    if test.outcome == "unfinished":
+        return "not finished"
     if failed_otherwise(test):
         return "failed for another reason"
     word = verdict_word(test)

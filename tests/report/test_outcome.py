@@ -67,3 +67,9 @@ def test_a_cause_is_common_where_all_that_tell_one_tell_the_same():
     assert without_cause(beside, "a=1; b") == ["Decode is slower.", "Else."]
     assert without_cause(alone, "a=1; b") == ["Decode is slower."]
     assert without_cause(alone, "a=1") == alone
+
+
+def test_a_test_that_the_end_of_the_run_cut_short_is_no_pass():
+    text, markup = verdict_line(results(PASSED, record("t", outcome="unfinished")))
+    assert text == "2 tests: 1 not finished, 1 passed"
+    assert markup == {"bold": True, "red": True}
