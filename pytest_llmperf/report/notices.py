@@ -19,7 +19,7 @@ _WARNINGS = 5
 #: Metrics on which advice is printed.
 _ADVISED = 5
 #: Tests and figures of each that are printed where no column of the table shows them.
-_TESTS, _FIGURES = 16, 6
+_TESTS, _FIGURES = 4, 6
 #: What a launch says of a clock that nobody asked for, and what it gave way to.
 _FREE = re.compile(r"The clock ran free and gave way for (\d+)% of the time: (.*)\.", re.DOTALL)
 #: What a big board under load does all the time.
@@ -183,17 +183,18 @@ def _serving(test: TestRecord) -> str | None:
     goodput, completed = value_of(test, "goodput"), value_of(test, "request_throughput")
     if goodput is None:
         return None
-    served = f"{format_value(goodput, '')}requests/s within every limit (goodput)"
+    told = f"goodput {format_value(goodput, '')}requests/s"
     if completed and test.requests is not None:
         failed = f", {test.requests.failed} of {test.requests.sent} requests failed" if test.requests.failed else ""
-        share = f"{goodput / completed:.1%} of the {format_value(completed, '')}requests/s"
-        served += f", {share} that ended in the window{failed}"
+        told = (
+            f"{goodput / completed:.1%} of requests within every limit: goodput {format_value(goodput, '')}of "
+            f"{format_value(completed, '')}requests/s that ended in the window{failed}"
+        )
     rate, count = workload.get("rate"), workload.get("requests")
     if rate and count:
-        # So few arrivals may lie closer together than the rate they are drawn for.
-        drawn = "at a rate" if workload.get("arrival") == "constant" else "drawn for a mean"
-        served += f"; offered: {count} arrivals {drawn} of {rate:g}/s"
-    return f"{short_name(test.nodeid)}: {served}"
+        # So few arrivals may lie closer together than the rate at which they are drawn.
+        told += f" ({count} arrivals{'' if workload.get('arrival') == 'constant' else ' drawn'} at {rate:g}/s)"
+    return f"{short_name(test.nodeid)}: {told}"
 
 
 def _server(test: TestRecord) -> str:

@@ -84,12 +84,12 @@ def served(goodput, completed, *, failed=0, **workload):
 
 def test_goodput_is_told_beside_the_requests_that_ended_and_never_as_more_than_was_offered():
     assert measurement(served(2.598, 2.598)) == [
-        "test_open_loop: 2.598 requests/s within every limit (goodput), 100.0% of the 2.598 requests/s that ended in "
-        "the window; offered: 20 arrivals drawn for a mean of 2/s"
+        "test_open_loop: 100.0% of requests within every limit: goodput 2.598 of 2.598 requests/s that ended in the "
+        "window (20 arrivals drawn at 2/s)"
     ]
     (said,) = measurement(served(0.5, 2.0, failed=3, arrival="constant"))
-    assert "25.0% of the 2.000 requests/s that ended in the window, 3 of 40 requests failed" in said
-    assert said.endswith("; offered: 20 arrivals at a rate of 2/s")
+    assert "25.0% of requests within every limit: goodput 0.500 of 2.000 requests/s" in said
+    assert said.endswith(" that ended in the window, 3 of 40 requests failed (20 arrivals at 2/s)")
 
 
 def test_advice_is_repeated_where_several_tests_have_it_in_the_same_words():
