@@ -51,6 +51,9 @@ def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
     Args:
         chart: What to draw.
         width: Of the chart with its axes and legends, in pixels.
+
+    Raises:
+        ChartError: Altair is not installed, or broken.
     """
     datasets = {"rows": list(chart.rows), **{name: list(rows) for name, rows in chart.extra.items()}}
     spec: dict[str, Any] = _without_empty(fill(templates()[chart.template], chart.params), datasets)

@@ -54,10 +54,11 @@ class Figures:
             return cls()
         try:
             library = _library()
+            made = charts.templates()
         except ChartError as error:
             return cls(reason=str(error))
         used = {chart.template for chart in shown.values()}
-        templates = {name: charts.templates()[name] for name in sorted(used)}
+        templates = {name: made[name] for name in sorted(used)}
         return cls(
             packed(
                 json.dumps(
