@@ -14,7 +14,7 @@ from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.files import write_atomically
 from pytest_llmperf.report.failures import told
 from pytest_llmperf.report.upkeep import merged
-from pytest_llmperf.results import ClockRecord, Results, TestRecord, read_results
+from pytest_llmperf.results import ClockRecord, Results, TestRecord, read_results, wrong_field
 
 __all__ = ["Journals", "assemble", "load_run", "read_journals", "write_pages", "write_record", "write_report"]
 
@@ -190,19 +190,17 @@ def assemble(head: dict[str, Any], records: list[dict[str, Any]], journaled: dic
     try:
         return Results.model_validate({"schema_version": 1, **head, "tests": tests})
     except ValidationError as error:
-        raise ResultsError(f"The run's record does not fit the schema: {error.errors()[0]['msg']}.") from None
+        raise ResultsError(f"The run's record does not fit the schema: {wrong_field(error)}.") from None
 
 
 def _fitting(record: dict[str, Any]) -> TestRecord:
     try:
         return TestRecord.model_validate(record)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         return TestRecord(
             nodeid=record["nodeid"], verdict="invalid", outcome="failed", workload=None, engine=None,
             clock=ClockRecord(), metrics={}, verdicts=[], requests=None, client_overhead=None, warnings=[],
-            invalid=f"its record does not fit the schema: {where}: {first['msg']}",
+            invalid=f"its record does not fit the schema: {wrong_field(error)}",
         )  # fmt: skip
 
 
