@@ -42,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
 def _notes() -> Iterator[None]:
     """Print what is to be noted of a file that is read as one line on stderr."""
     with warnings.catch_warnings():
+        # By its words: its class would import what most commands do without.
+        warnings.filterwarnings("always", r"[\s\S]* holds fields that this version does not know")
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pytest_llmperf.errors import ResultsError
-from pytest_llmperf.explanation.contradictions import contradictions, same, tolerance_differs
+from pytest_llmperf.explanation.contradictions import contradictions, same, told, tolerance_differs
 from pytest_llmperf.explanation.sentences import Explanation, explain
 from pytest_llmperf.explanation.statistics import again
 from pytest_llmperf.fingerprint import DEFINITIONS
@@ -182,7 +182,7 @@ def _difference(stored: VerdictRecord, drawn: Comparison, names: Sequence[str]) 
     for name in names:
         before, now = getattr(stored, name), getattr(drawn, name)
         if not same(before, now):
-            return f"its {name} is stored as {before} and derived as {now}"
+            return f"its {name} is stored as {told(before)} and derived as {told(now)}"
     return None
 
 
@@ -194,7 +194,7 @@ def _of_noise(stored: VerdictRecord, drawn: Comparison) -> str | None:
     for name in _OF_NOISE:
         before, now = getattr(stored.noise, name), getattr(drawn.noise, name)
         if not same(before, now):
-            return f"its noise.{name} is stored as {before} and derived as {now}"
+            return f"its noise.{name} is stored as {told(before)} and derived as {told(now)}"
     return None
 
 

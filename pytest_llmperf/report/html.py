@@ -193,9 +193,9 @@ def _figures(
         *((finding, functools.partial(charts.charts_of_finding, finding, results)) for finding in results.findings),
         *((test, functools.partial(charts.charts_of_test, test)) for test in tests),
     ]
-    for owner, draw in tasks:
+    for of, draw in tasks:
         try:
-            found.append((id(owner), draw()))
+            found.append((id(of), draw()))
         except Exception as error:  # one odd record must not lose the others' charts, nor the page
             failures.append(told(error))
     if len(results.tests) > _WHOLE:
@@ -205,8 +205,8 @@ def _figures(
         shown |= of_owner[owner]
     if not failures:
         return shown, of_owner, None
-    of = plural(len(failures), "test or finding", "tests or findings")
-    return shown, of_owner, f"The charts of {of} could not be made: {failures[0]}."
+    lost = plural(len(failures), "test or finding", "tests or findings")
+    return shown, of_owner, f"The charts of {lost} could not be made: {failures[0]}."
 
 
 def _without_repeats(chart: Chart) -> Chart:
