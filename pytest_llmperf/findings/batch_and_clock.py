@@ -14,7 +14,6 @@ from pytest_llmperf.findings.telling import (
     megahertz,
     quantity,
     ratio,
-    shape,
     table,
 )
 from pytest_llmperf.results import Finding, Results
@@ -51,7 +50,7 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     sentences = []
     if best is not None:
         place = f"batch {best.axes.size:g} at {megahertz(best.axes.clock)}"
-        told = f"Most tokens per joule of {shape(best.axes)} with {place}"
+        told = f"Most tokens per joule with {place}"
         sentences.append(f"{told}: {quantity(best.value('tpj'), 'tpj')}.")
         marks.append(mark("optimum", f"batch {best.axes.size:g}, {megahertz(best.axes.clock)}", best.axes.size,
                           best.axes.clock))  # fmt: skip

@@ -130,5 +130,5 @@ def _finding(members: Sequence[_Split], labels: Labels) -> Finding:
 def _told(one: _Split) -> str:
     idle, weights, cache = (share(part / one.whole) for part in (one.idle, one.weights, one.cache))
     load = f"{size(one.point.axes)} ({shape(one.point.axes)})"
-    token = f"At {load} an output token of {short(one.point.axes.model)} takes {quantity(one.whole, 'jpt')}"
+    token = f"At {load} an output token takes {quantity(one.whole, 'jpt')}"
     return f"{token}: weights {weights}, KV cache {cache}, idle floor {idle}."

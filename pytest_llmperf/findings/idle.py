@@ -79,7 +79,7 @@ def _from_gauges(tests: Sequence[TestRecord], shares: Sequence[tuple[Point, floa
 def _rung(name: str) -> str:
     if name.startswith("held"):
         clock = name.removeprefix("held").strip()
-        return f"with the model loaded, held at {clock} MHz" if clock else "with the model loaded, the clock held"
+        return f"model loaded, {clock} MHz" if clock else "model loaded, clock held"
     return _RUNGS.get(name, name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_llmperf.findings.fits import corner, knee
+from pytest_llmperf.findings.fits import Corner, corner, knee
 from pytest_llmperf.findings.points import Point, at_one_clock, group, plainest
 from pytest_llmperf.findings.telling import (
     Labels,
@@ -13,7 +13,6 @@ from pytest_llmperf.findings.telling import (
     finding,
     mark,
     quantity,
-    shape,
     share,
     size,
     table,
@@ -21,9 +20,12 @@ from pytest_llmperf.findings.telling import (
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.results import Finding, Mark, Results
 
-__all__ = ["latency_throughput", "predicted_corner"]
+__all__ = ["latency_throughput", "parts_of_a_step", "predicted_corner"]
 
-_LEAST = 3
+#: Fewer points, or such as lie nearer to each other, make no curve.
+_LEAST, _DECADE = 5, 10
+#: So few batches tell of no corner.
+_LEAST_OF_A_CORNER = 3
 _METRICS = ("throughput", "e2e_latency", "tpot", "ttft", "power", "tpj")
 #: FLOPs that a weight takes for a token: a product and a sum.
 _FLOPS_A_WEIGHT = 2
@@ -36,10 +38,23 @@ _METHOD = (
 
 
 def latency_throughput(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
-    """A finding for each load that was offered in three or more sizes."""
-    loaded = [p for p in points if p.axes.load != "trace" and p.value("throughput") and p.value("e2e_latency")]
-    enough = [members for members in group(loaded, "size") if len(members) >= _LEAST]
-    return [_finding(members, labels) for members in plainest(at_one_clock(enough), "size")]
+    """A finding for each load that was offered in five or more sizes over a decade.
+
+    What prefills only has none: its throughput counts first tokens. Of loads that differ in their output's length
+    alone, the one of most sizes stands for all.
+    """
+    loaded = [
+        p for p in points
+        if p.axes.load != "trace" and p.axes.output_len != 1 and p.value("throughput") and p.value("e2e_latency")
+    ]  # fmt: skip
+    enough = [
+        members for members in group(loaded, "size")
+        if len(members) >= _LEAST and members[-1].axes.size >= _DECADE * members[0].axes.size
+    ]  # fmt: skip
+    longest: dict[tuple[object, ...], list[Point]] = {}
+    for members in sorted(plainest(at_one_clock(enough), "size"), key=lambda members: -len(members)):
+        longest.setdefault(members[0].axes.without("size", "output_len", "other"), members)
+    return [_finding(members, labels) for members in sorted(longest.values(), key=lambda members: members[0].order)]
 
 
 def _finding(points: Sequence[Point], labels: Labels) -> Finding:
@@ -77,7 +92,7 @@ def _knee(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         return [], []
     point = points[at]
     told = (
-        f"The knee is at {size(point.axes)} ({shape(point.axes)}): {quantity(throughputs[at], 'throughput')} at "
+        f"The knee is at {size(point.axes)}: {quantity(throughputs[at], 'throughput')} at "
         f"{quantity(latencies[at], 'e2e_latency')}"
     )
     if at + 1 < len(points):
@@ -89,21 +104,21 @@ def _knee(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
 
 
 def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
-    """The batch from which FLOPs take longer than the bytes of the weights: as measured and as predicted."""
+    """The batch from which sequences take longer than what any step takes: as measured and as predicted."""
     sentences: list[str] = []
     places: list[Mark] = []
     prediction = predicted_corner(points)
     expected = ""
     if prediction is not None:
         batch, why = prediction
-        expected = f"; predicted is batch {batch:.0f} ({why})"
+        expected = f"; by the roofline of the weights it is batch {batch:.0f} ({why})"
         places = [mark("predicted", f"predicted: batch {batch:.0f}", batch)]
     running = [point for point in points if point.value("tpot") and _runs_at_once(point)]
     prompts = max((_prompt_share(point) for point in running), default=0.0)
     if prompts > _DECODES:
         told = (
-            f"When decode turns compute-bound is not told by this load: prompts take up to {share(prompts)} of its "
-            f"latency, among the steps of other sequences. Prompts of one token tell it{expected}."
+            f"Where decode turns compute-bound cannot be told of this load: prompts take up to {share(prompts)} of its "
+            f"latency, between the steps of other sequences. Prompts of one token tell it{expected}."
         )
         return [told], places
     found = corner([p.axes.size for p in running], [p.value("tpot") or 0.0 for p in running])
@@ -113,12 +128,13 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         span = f" ({low:.0f} to {high:.0f} by other turns that fit as well)" if high - low >= 1 else ""
         sentences.append(f"Decode turns compute-bound at batch {found.at:.0f}{span}{expected}.")
         sentences.append(
-            "Measured is where what a step takes at any batch equals what its sequences add, of a fit TPOT^p = flat^p "
-            f"+ (slope x batch)^p (error {found.error * 100:.1f} %). Sequences also add KV cache and attention, "
-            "which a prediction by weights alone leaves out."
+            f"At the measured corner what every step takes, {_time(found.flat)}, equals what its sequences add, "
+            f"{_time(found.slope)} each: TPOT^p = ({_time(found.flat)})^p + (batch x {_time(found.slope)})^p, p = "
+            f"{found.turn:g}, fits within {found.error * 100:.1f} % (RMS)."
         )
-        places.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, None, low, high))
-    elif len(running) >= _LEAST:
+        sentences += parts_of_a_step(running[-1], found)
+        places.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, found.flat, low, high))
+    elif len(running) >= _LEAST_OF_A_CORNER:
         sentences.append(f"Decode does not turn compute-bound up to batch {largest:g}{expected}.")
     elif running and prediction is not None:
         sentences.append(f"Too few batches decode to see where that turns compute-bound{expected}.")
@@ -127,6 +143,51 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         if any(not _runs_at_once(point) for point in points):
             sentences.append(f"Batch {', '.join(left)} is more than the engine runs at once, and waits in part.")
     return sentences, places if running else []
+
+
+def _time(seconds: float) -> str:
+    return format_value(seconds, "s")
+
+
+def parts_of_a_step(point: Point, found: Corner) -> list[str]:
+    """Why the measured corner is not the predicted one: what of either part of the fit the weights account for.
+
+    At the rates that the board reached itself the weights' bytes are a part of what every step takes, and their FLOPs
+    and the KV cache a part of what a sequence adds.
+
+    Args:
+        point: Of the largest batch, whose KV cache is the best known.
+        found: The fit of TPOT over the batch.
+
+    Returns:
+        Nothing where sizes or rates are not known.
+    """
+    roof = point.test.roof
+    if roof is None or not roof.total_params or not roof.weight_bytes:
+        return []
+    bandwidth, rate = roof.copy_bandwidth or roof.peak_bandwidth, roof.matmul_flops or roof.peak_flops
+    if not bandwidth or not rate:
+        return []
+    weights, flops = roof.weight_bytes / bandwidth, _FLOPS_A_WEIGHT * roof.total_params / rate
+    copied = "a copy's" if roof.copy_bandwidth else "the peak"
+    multiplied = "a matrix product's" if roof.matmul_flops else "the peak"
+    added = f"{_time(flops)} are its FLOPs at {multiplied} {format_value(rate / 1e12, 'TFLOP/s')}"
+    step = next((one for one in roof.points if one.phase == "decode" and one.kv_bytes > 0 and one.batch), None)
+    left = found.slope - flops
+    if step is not None and step.batch:
+        cache = step.kv_bytes / step.batch / bandwidth
+        left -= cache
+        added += f", {_time(cache)} its KV cache at the bandwidth"
+    told = (
+        f"Of {_time(found.flat)}, {_time(weights)} are the bytes of the weights at {copied} "
+        f"{format_value(bandwidth, 'B')}/s; of {_time(found.slope)} a sequence, {added}"
+    )
+    # A fit, or a rate that a product of this shape exceeds, may leave nothing.
+    told += f", and {_time(left)} attention, sampling and lower rates." if left > 0 else "."
+    by_rates = weights / flops
+    if roof.copy_bandwidth and roof.matmul_flops:
+        told += f" At those two rates the weights alone would turn at batch {by_rates:.0f}."
+    return [told]
 
 
 def _prompt_share(point: Point) -> float:

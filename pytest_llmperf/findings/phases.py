@@ -12,11 +12,9 @@ from pytest_llmperf.findings.telling import (
     Rows,
     column,
     finding,
-    megahertz,
     quantity,
     ratio,
     share,
-    size,
     slug,
 )
 from pytest_llmperf.results import Finding, Results
@@ -56,20 +54,32 @@ class _Apart:
 def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each batch whose phases were measured apart.
 
-    Of a sweep over the clock it tells one place: the clock that runs free, or else the highest.
+    Of a sweep over the clock it tells two places: the clock that runs free (or else the highest), and the one of most
+    tokens per joule.
     """
     static = [point for point in points if point.axes.load == "batch"]
     both = {point.axes: point for point in distinct(point for point in static if point.test.phases is not None)}
     usual = Counter((point.axes.input_len, point.axes.output_len) for point in distinct(static))
     apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both, usual)]
     chosen: dict[tuple[object, ...], _Apart] = {}
+    swept: dict[tuple[object, ...], list[_Apart]] = {}
     for one in apart:
+        if one.points[-1].axes.clock is not None:
+            swept.setdefault(one.points[-1].axes.without("clock"), []).append(one)
         axes = one.points[-1].axes
         place = axes.without("clock")
         held = chosen.get(place)
         if held is None or (held.points[-1].axes.clock is not None and _higher(axes.clock, held.points[-1].axes.clock)):
             chosen[place] = one
-    return [_finding(one, labels) for one in _few(list(chosen.values()))]
+    told = _few(list(chosen.values()))
+    locked = [max(several, key=_efficiency) for several in swept.values() if len(several) > 1]
+    return [_finding(one, labels) for one in (*told, *(one for one in _few(locked) if one not in told))]
+
+
+def _efficiency(one: _Apart) -> tuple[float, float]:
+    """Tokens per joule end to end where that was measured, else by the decode; of equals the lower clock."""
+    whole = None if one.whole is None else one.whole.value("tpj")
+    return whole or 1 / one.decode_jpt, -(one.points[-1].axes.clock or 0.0)
 
 
 def _few(apart: Sequence[_Apart]) -> list[_Apart]:
@@ -141,11 +151,12 @@ def _finding(apart: _Apart, labels: Labels) -> Finding:
         column("phase", "Phase"), column("input_len"), column("output_len"), *(column(name) for name in _COLUMNS),
         column("jpt", "Energy per token of the phase"),
     ]  # fmt: skip
+    others = labels.parts(whole.axes, "input_len", "output_len")
     return finding(
         "phases",
         slug(labels.name(whole.axes, "input_len", "output_len"), f"{prompt}-{output}"),
-        f"{labels.title('Prefill and decode', whole.axes, 'input_len', 'output_len')}, {prompt} + {output} tokens",
-        [_energy(apart, whole), *_time(apart), *_power(apart)],
+        f"Prefill and decode: {', '.join([f'{prompt} + {output} tokens', *others])}",
+        [_energy(apart), *_time(apart), *_power(apart)],
         columns,
         rows,
         apart.points,
@@ -156,12 +167,11 @@ def _row(point: Point | None, prompt: int | str | None, output: int | str | None
     return [prompt, output, *(None if point is None else point.value(name) for name in _COLUMNS)]
 
 
-def _energy(apart: _Apart, whole: Point) -> str:
-    at = f" at {megahertz(whole.axes.clock)}" if whole.axes.clock is not None else ""
+def _energy(apart: _Apart) -> str:
     prefill, decode = quantity(apart.prefill_jpt, "jpt"), quantity(apart.decode_jpt, "jpt")
     return (
         f"A decoded token takes {ratio(apart.decode_jpt / apart.prefill_jpt)} times the energy of a prefilled one "
-        f"({decode} against {prefill}), {size(whole.axes)}{at}."
+        f"({decode} against {prefill})."
     )
 
 

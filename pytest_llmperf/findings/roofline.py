@@ -134,10 +134,21 @@ def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
         reason = next((one.roof.reason for one in placed if one.roof.reason), "not known")
         return marks, [f"The roof is not whole: {reason}."]
     balance = peak / bandwidth
+    copied = max((one.roof.copy_bandwidth / one.gpus for one in placed if one.roof.copy_bandwidth), default=None)
+    multiplied = max((one.roof.matmul_flops / one.gpus for one in placed if one.roof.matmul_flops), default=None)
+    if copied is not None and multiplied is not None:
+        marks.append(mark("copy_bandwidth", f"copy: {format_value(copied, 'B')}/s", None, copied))
+        marks.append(mark("matmul_flops", f"matrix product: {_flops(multiplied)}", None, multiplied))
     marks.append(mark("balance", f"balance: {balance:.0f} FLOP/B", balance, peak))
     source = next((one.roof.source for one in placed if one.roof.source), None)
     told = f"The roof of one GPU: {_flops(peak)} and {format_value(bandwidth, 'B')}/s"
-    return marks, [f"{told}, which meet at {balance:.0f} FLOPs a byte{f' ({source})' if source else ''}."]
+    reached = []
+    if copied is not None and multiplied is not None:
+        reached = [
+            f"A copy reached {format_value(copied, 'B')}/s of it and a matrix product {_flops(multiplied)}, which meet "
+            f"at {multiplied / copied:.0f} FLOPs a byte."
+        ]
+    return marks, [f"{told}, which meet at {balance:.0f} FLOPs a byte{f' ({source})' if source else ''}.", *reached]
 
 
 def _flops(rate: float) -> str:

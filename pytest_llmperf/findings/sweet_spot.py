@@ -20,9 +20,7 @@ from pytest_llmperf.findings.telling import (
     mark,
     megahertz,
     quantity,
-    shape,
     share,
-    size,
     table,
 )
 from pytest_llmperf.report.units import format_value
@@ -123,7 +121,7 @@ def _finding(swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, l
     return finding(
         "sweet_spot",
         labels.name(axes, "clock"),
-        labels.title("Most tokens per joule over the clock", axes, "clock"),
+        labels.title("Sweet spot of the clock", axes, "clock"),
         sentences,
         columns,
         rows,
@@ -147,20 +145,17 @@ def _bounds(swept: Sequence[Swept], optimum: Optimum) -> tuple[float, float]:
 def _recommended(optimum: Optimum, swept: Sequence[Swept], free: Swept | None) -> list[str]:
     """What to do, against the clock that runs free where it was measured, and against the highest one swept."""
     best, highest = swept[optimum.best], swept[-1]
-    load = f"{shape(best.point.axes)}, {size(best.point.axes)}"
     others = [other for other in (free, highest) if other is not None and other is not best]
     if not others:
-        return [f"For {load} the highest clock of the sweep is the best."]
+        return ["The highest clock of the sweep is the best."]
     first, *second = others
     if optimum.is_worse(first, best):
-        told = [f"Lock at {megahertz(best.clock)} for {load}: {_cost(best, first)}."]
+        told = [f"Lock at {megahertz(best.clock)}: {_cost(best, first)}."]
     elif first is free:
-        told = [
-            f"Let the clock run free for {load}: the best one swept, {megahertz(best.clock)}, is {_cost(best, free)}."
-        ]
+        told = [f"Let the clock run free: the best one swept, {megahertz(best.clock)}, is {_cost(best, free)}."]
     else:
         told = [
-            f"Leave the clock at {megahertz(highest.clock)} for {load}: no lower one takes certainly less energy, the "
+            f"Leave the clock at {megahertz(highest.clock)}: no lower one takes certainly less energy, the "
             f"best, {megahertz(best.clock)}, is {_cost(best, highest)}."
         ]
     return [*told, *(f"Of the clocks swept it is {_cost(best, other)}." for other in second)]

@@ -25,6 +25,7 @@ from pytest_llmperf.report.wording import (
     against,
     badness,
     better_of,
+    by_word,
     engine_name,
     failed_otherwise,
     format_interval,
@@ -34,6 +35,7 @@ from pytest_llmperf.report.wording import (
     serving_engines,
     unit_of,
     value_of,
+    verdict_word,
 )
 from pytest_llmperf.results import WORST_FIRST, Finding, MetricValue, Results, TestRecord, VerdictRecord
 
@@ -127,7 +129,7 @@ def _context(results: Results) -> dict[str, Any]:
     return {
         "results": results,
         "tests": tests,
-        "counts": {verdict: n for verdict in WORST_FIRST if (n := sum(t.verdict == verdict for t in tests))},
+        "counts": by_word(tests),
         "columns": [
             column for column in _COLUMNS if column[2] or any(value_of(test, column[0]) is not None for test in tests)
         ],
@@ -148,6 +150,7 @@ def _context(results: Results) -> dict[str, Any]:
         "rank": WORST_FIRST.index,
         "badness": lambda test, verdict: badness(verdict, better_of(test.metrics, verdict.metric)),
         "against": against,
+        "verdict_word": verdict_word,
         "engine_name": engine_name,
         "serving_engines": serving_engines,
         "failed_otherwise": failed_otherwise,

@@ -21,6 +21,7 @@ from pytest_llmperf.report.wording import (
     short_name,
     unit_of,
     value_of,
+    verdict_word,
 )
 from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
@@ -194,7 +195,7 @@ def verdict_cell(test: TestRecord, width: int | None = None, *, detailed: bool =
         width: It is shortened to this: a large change is rounded, the metric's name cut, then what decided left out.
         detailed: With the interval and the tolerance.
     """
-    word: str = "simulated" if test.verdict == "measured" and test.engine and test.engine.simulated else test.verdict
+    word = verdict_word(test)
     decided = _deciding(test)
     if decided is None:
         text = f"{word}, but failed" if failed_otherwise(test) else word

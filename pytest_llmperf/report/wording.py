@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.units import format_change, format_value, percent, printable
-from pytest_llmperf.results import Engine, Results, TestRecord, VerdictRecord
+from pytest_llmperf.results import WORST_FIRST, Engine, Results, TestRecord, VerdictRecord
 
 __all__ = [
     "acceptance",
@@ -16,6 +16,7 @@ __all__ = [
     "badness",
     "better_of",
     "by_kind",
+    "by_word",
     "echoed",
     "engine_name",
     "evidence",
@@ -31,6 +32,7 @@ __all__ = [
     "unit_of",
     "value_of",
     "values",
+    "verdict_word",
     "worst_regression",
 ]
 
@@ -99,6 +101,17 @@ def _entry(metrics: Mapping[str, object], name: str, key: str, default: str) -> 
     if found is None and isinstance(metric, Mapping):
         found = metric.get(key)
     return default if found is None else str(found)
+
+
+def verdict_word(test: TestRecord) -> str:
+    """A test's verdict; what a simulated engine computed is nowhere called measured."""
+    return "simulated" if test.verdict == "measured" and test.engine and test.engine.simulated else test.verdict
+
+
+def by_word(tests: Sequence[TestRecord]) -> dict[str, int]:
+    """How many tests have which verdict, the worst first."""
+    words = [verdict_word(test) for test in sorted(tests, key=lambda test: WORST_FIRST.index(test.verdict))]
+    return {word: words.count(word) for word in dict.fromkeys(words)}
 
 
 def against(verdict: VerdictRecord) -> str:

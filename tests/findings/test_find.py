@@ -22,7 +22,7 @@ def everything():
     tests = []
     for gpus in (1, 2):
         for clock in (None, 750.0, 900.0, 1050.0):
-            for batch in (1, 4, 16, 64):
+            for batch in (1, 4, 8, 16, 64):
                 for prompt, output in ((512, 1), (1, 256), (512, 256), (1024, 1), (1024, 256)):
                     decode = step("decode", 14e9 * batch, 14e9, batch * 1e8, 0.02)
                     tests.append(

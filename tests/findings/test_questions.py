@@ -22,8 +22,7 @@ def test_phases_of_a_test_that_took_them_apart():
              values={"prefill_jpt": 0.07, "decode_jpt": 3.5, "jpt": 3.6, "e2e_latency": 4.0, "ttft": 1.0}),
     )  # fmt: skip
     assert finding.sentences[0] == (
-        "A decoded token takes 50.0 times the energy of a prefilled one (3.500 J/token against 0.07000 J/token), "
-        "batch 16."
+        "A decoded token takes 50.0 times the energy of a prefilled one (3.500 J/token against 0.07000 J/token)."
     )
     assert "Of 4.000 s end to end, 1.000 s (25 %) pass until the first token." in finding.sentences
     assert column(finding, "phase") == ["prefill", "decode", "end to end"]
@@ -70,11 +69,16 @@ def test_of_many_lengths_those_that_took_the_phases_apart_or_the_usual_ones_are_
     assert "8.0 times" in finding.sentences[0]
 
 
-def test_phases_of_a_sweep_over_the_clock_are_told_at_one():
-    [finding] = asked("phases", *apart(clock=750.0), *apart(clock=900.0))
-    assert "at 900 MHz" in finding.sentences[0]
+def test_phases_of_a_sweep_over_the_clock_are_told_at_its_highest_and_its_best():
+    wholes = [
+        case(f"w{clock}", batch=16, clock=clock, values={"tpj": tpj}) for clock, tpj in ((750.0, 3.0), (900.0, 2.0))
+    ]
+    found = asked("phases", *apart(clock=750.0), *apart(clock=900.0), *wholes)
+    assert [one.name for one in found] == ["batch-16-900-mhz-512-256", "batch-16-750-mhz-512-256"]
+    assert "750 MHz" in found[1].title
+    # Without another clock that was locked there is no best of them.
     [finding] = asked("phases", *apart(clock=900.0), *apart())
-    assert "MHz" not in finding.sentences[0]
+    assert "MHz" not in finding.title
     assert len(asked("phases", *apart(1), *apart(16))) == 2
     assert asked("phases", *apart(1)[:1], *apart(16)[1:]) == []
 
@@ -95,7 +99,7 @@ def grid(power, batches=(1, 4, 16, 64), clocks=(750, 900, 1300)):
 def test_batch_and_clock_has_a_row_a_place():
     [finding] = asked("batch_and_clock", *grid(lambda batch, clock: clock**2 / 1e4 + batch / 10))
     assert len(finding.rows) == 12
-    assert finding.sentences[0].startswith("Most tokens per joule of 512 + 256 tokens with batch 64 at 750 MHz: ")
+    assert finding.sentences[0].startswith("Most tokens per joule with batch 64 at 750 MHz: ")
     assert (
         "From 750 to 1300 MHz (+73.3 %) at batch 64: power +180.0 %, more than linearly; throughput +73.3 %."
         in finding.sentences
@@ -161,7 +165,7 @@ def test_tests_of_the_floor_at_several_clocks_are_one_finding():
     ]  # fmt: skip
     [finding] = asked("idle", *floors)
     assert column(finding, "rung")[-2:] == [
-        "with the model loaded, held at 750 MHz", "with the model loaded, held at 900 MHz",
+        "model loaded, 750 MHz", "model loaded, 900 MHz",
     ]  # fmt: skip
     assert "With the clock held it draws 53.00 W to 54.00 W." in finding.sentences
     assert "Not known" not in said(finding)
@@ -195,12 +199,60 @@ def test_a_sharp_corner_is_measured_where_it_is_and_held_against_the_prediction(
     marks = {mark.name: mark for mark in finding.marks}
     assert marks["measured"].x == pytest.approx(100)
     assert marks["predicted"].x == pytest.approx(125e12 / 722e9)
-    assert "Decode turns compute-bound at batch 100; predicted is batch 173 (125.0 TFLOP/s over 722.0 GB/s" in said(
-        finding
+    assert marks["measured"].y == pytest.approx(0.02)
+    assert (
+        "Decode turns compute-bound at batch 100; by the roofline of the weights it is batch 173 (125.0 TFLOP/s over "
+        "722.0 GB/s as a copy reached it)." in finding.sentences
     )
+    assert "what every step takes, 20.00 ms, equals what its sequences add, 200.0 µs each" in said(finding)
     assert marks["knee"].x == 128
     assert "The knee is at batch 128" in finding.sentences[0]
     assert "batch 256 brings 0.0 % throughput" in finding.sentences[0]
+
+
+def test_the_parts_of_a_step_are_told_at_the_rates_that_the_board_reached():
+    decode = {
+        "phase": "decode",
+        "batch": 256.0,
+        "flops": 1e12,
+        "weight_bytes": 14e9,
+        "kv_bytes": 2.56e9,
+        "seconds": 0.05,
+    }
+    record = {"roof": roof(
+        total_params=7_000_000_000, weight_bytes=14e9, copy_bandwidth=1e12, matmul_flops=1e14, points=[decode]
+    )}  # fmt: skip
+    [finding] = asked("latency_throughput", *loads(lambda batch: max(0.02, 0.0002 * batch), record=record))
+    # 14 GB at 1 TB/s; 14 GFLOP at 100 TFLOP/s; 10 MB of KV cache a sequence at 1 TB/s; what is left of 200 µs.
+    assert (
+        "Of 20.00 ms, 14.00 ms are the bytes of the weights at a copy's 1.000 TB/s; of 200.0 µs a sequence, 140.0 µs "
+        "are its FLOPs at a matrix product's 100.0 TFLOP/s, 10.00 µs its KV cache at the bandwidth, and 50.00 µs "
+        "attention, sampling and lower rates. At those two rates the weights alone would turn at batch 100."
+        in finding.sentences
+    )
+    slower = record | {"roof": roof(matmul_flops=1e13, copy_bandwidth=1e12)}
+    [finding] = asked("latency_throughput", *loads(lambda batch: max(0.02, 0.0002 * batch), record=slower))
+    assert "lower rates" not in said(finding)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "more", "count"),
+    [
+        ((1, 2, 4, 8, 16), {}, 1),
+        ((1, 4, 8, 16), {}, 0),
+        ((1, 2, 4, 6, 8), {}, 0),
+        ((1, 2, 4, 8, 16), {"output_len": 1}, 0),
+    ],
+)
+def test_few_sizes_a_narrow_range_and_prefill_alone_make_no_curve(sizes, more, count):
+    assert len(asked("latency_throughput", *loads(lambda size: 0.02 + size / 1e4, sizes, **more))) == count
+
+
+def test_of_loads_that_differ_in_their_output_the_one_of_most_sizes_is_told():
+    short, long = (loads(lambda size: 0.02 + size / 1e4, sizes, output_len=output)
+                   for sizes, output in ((BATCHES, 128), (BATCHES[:6], 256)))  # fmt: skip
+    [finding] = asked("latency_throughput", *short, *long)
+    assert finding.name == "batch-512-128"
 
 
 def test_weights_of_one_byte_halve_the_prediction():
@@ -221,7 +273,7 @@ def test_a_load_with_long_prompts_does_not_tell_when_decode_turns_compute_bound(
     for one in tests:
         one["metrics"]["ttft"] = {**one["metrics"]["tpot"], "value": one["metrics"]["e2e_latency"]["value"] * 0.2}
     [finding] = asked("latency_throughput", *tests)
-    assert "is not told by this load: prompts take up to 20 % of its latency" in said(finding)
+    assert "cannot be told of this load: prompts take up to 20 % of its latency" in said(finding)
     assert {mark.name for mark in finding.marks} == {"knee", "predicted"}
 
 
@@ -241,11 +293,12 @@ def test_loops_have_a_knee_and_no_corner(kind):
 
 def test_a_straight_curve_has_no_knee():
     [finding] = asked("latency_throughput", *[
-        case(f"l[{s}]", concurrency=s, values={"throughput": 10.0 * s, "e2e_latency": 1.0 * s}) for s in (1, 2, 3)
+        case(f"l[{s}]", concurrency=s, values={"throughput": 10.0 * s, "e2e_latency": 1.0 * s})
+        for s in (1, 2, 4, 8, 16)
     ])  # fmt: skip
     assert finding.marks == []
     assert finding.sentences == [
-        "From concurrency 1 to concurrency 3 throughput changes by +200.0 % and latency by +200.0 %."
+        "From concurrency 1 to concurrency 16 throughput changes by +1,500 % and latency by +1,500 %."
     ]
 
 
@@ -535,7 +588,7 @@ def test_energy_is_divided_by_bytes_above_the_floor():
     parts = [column(finding, name)[0] for name in ("idle_jpt", "weights_jpt", "kv_jpt")]
     assert parts == pytest.approx([0.25, 0.5625, 0.1875])
     assert finding.sentences[0] == (
-        "At batch 16 (decode of 256 tokens) an output token of m takes 1.000 J/token: weights 56 %, KV cache 19 %, "
+        "At batch 16 (decode of 256 tokens) an output token takes 1.000 J/token: weights 56 %, KV cache 19 %, "
         "idle floor 25 %."
     )
     assert "not a measurement" in said(finding)

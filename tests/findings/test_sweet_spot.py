@@ -69,10 +69,7 @@ def test_the_recommendation_is_against_the_free_clock_and_the_highest():
     free = case("s.py::test_free", batch=16, values={"tpj": 2.5, "e2e_latency": 8.0, "power": 200.0})
     [finding] = spots(*sweep(), free)
     first, second = finding.sentences[:2]
-    assert first == (
-        "Lock at 900 MHz for 512 + 256 tokens, batch 16: -50.0 % energy, +25.0 % latency (against the clock running "
-        "free)."
-    )
+    assert first == ("Lock at 900 MHz: -50.0 % energy, +25.0 % latency (against the clock running free).")
     assert "against 1100 MHz" in second
     assert "-25.0 % energy, +22.2 % latency" in second
     assert "s.py::test_free" in finding.tests
@@ -82,15 +79,15 @@ def test_the_recommendation_is_against_the_free_clock_and_the_highest():
 def test_a_gain_within_the_noise_recommends_no_lock():
     [finding] = spots(*sweep(lambda clock: yields(clock, width=4000.0), launches=NOISE))
     assert finding.sentences[0].startswith(
-        "Leave the clock at 1100 MHz for 512 + 256 tokens, batch 16: no lower one takes certainly less energy, the "
-        "best, 900 MHz, is -0.2 % energy, +22.2 % latency"
+        "Leave the clock at 1100 MHz: no lower one takes certainly less energy, the best, 900 MHz, is -0.2 % energy, "
+        "+22.2 % latency"
     )
 
 
 def test_a_free_clock_that_is_best_is_left_free():
     free = case("s.py::test_free", batch=16, values={"tpj": 6.0, "e2e_latency": 8.0})
     [finding] = spots(*sweep(), free)
-    assert finding.sentences[0].startswith("Let the clock run free for 512 + 256 tokens, batch 16")
+    assert finding.sentences[0].startswith("Let the clock run free: the best one swept, 900 MHz")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +144,7 @@ def test_clocks_that_snap_together_count_once():
 def test_latency_that_was_not_measured_is_not_told():
     tests = [case(f"t[{c}]", clock=float(c), batch=1, values={"tpj": yields(c)}) for c in CLOCKS]
     [finding] = spots(*tests)
-    assert finding.sentences[0] == "Lock at 900 MHz for 512 + 256 tokens, batch 1: -25.0 % energy (against 1100 MHz)."
+    assert finding.sentences[0] == "Lock at 900 MHz: -25.0 % energy (against 1100 MHz)."
     assert column(finding, "e2e_latency") == [None] * len(CLOCKS)
 
 

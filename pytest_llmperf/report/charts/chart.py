@@ -11,10 +11,12 @@ from typing import Any
 
 from pytest_llmperf.report.charts.templates import templates
 
-__all__ = ["Chart", "Row", "complete", "fill", "number", "room", "slug"]
+__all__ = ["Chart", "Param", "Row", "complete", "fill", "number", "room", "slug"]
 
 #: One item of a dataset, flat.
 Row = dict[str, float | int | str | None]
+#: What a placeholder stands for; ``None`` and an empty list leave out what it is the value of.
+Param = str | float | bool | Sequence[str] | Sequence[float] | None
 
 #: So many significant digits can be seen in a chart and read in its tooltip.
 _DIGITS = 5
@@ -33,7 +35,7 @@ class Chart:
         description: What it shows with its main figures, for screen readers and as the text of an image.
         rows: The dataset ``rows``; fields end in their unit, such as ``tpot_ms``.
         extra: Further datasets by name, such as ``marks``.
-        params: What the template's placeholders stand for; from constants of this package alone.
+        params: What the template's placeholders stand for; numbers, and texts from constants of this package alone.
     """
 
     id: str
@@ -42,7 +44,7 @@ class Chart:
     description: str
     rows: Sequence[Row]
     extra: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    params: Mapping[str, str | int | Sequence[str]] = field(default_factory=dict)
+    params: Mapping[str, Param] = field(default_factory=dict)
 
 
 def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
@@ -71,25 +73,31 @@ def _without_empty(spec: dict[str, Any], datasets: Mapping[str, Sequence[Row]]) 
     return {**spec, "layer": [_without_empty(layer, datasets) for layer in shown]}
 
 
-def fill(node: Any, params: Mapping[str, str | int | Sequence[str]]) -> Any:
+def fill(node: Any, params: Mapping[str, Param]) -> Any:
     """A copy in which every text ``"$name"`` is the parameter of that name.
 
-    Where a list holds the placeholder of a list, its items take the place.
+    Where a list holds the placeholder of a list, its items take the place. What becomes ``None`` or an empty list by it
+    is left out, as if the template did not have it.
     """
     if isinstance(node, str):
         return params.get(node[1:], node) if node.startswith("$") else node
     if isinstance(node, dict):
-        return {key: fill(value, params) for key, value in node.items()}
+        filled_in = {key: fill(value, params) for key, value in node.items()}
+        return {key: value for key, value in filled_in.items() if not _left_out(node[key], value)}
     if isinstance(node, list):
         filled: list[Any] = []
         for item in node:
             value = fill(item, params)
-            if isinstance(item, str) and isinstance(value, list):
+            if isinstance(item, str) and isinstance(value, list | tuple):
                 filled += value
             else:
                 filled.append(value)
         return filled
     return node
+
+
+def _left_out(template: Any, filled: Any) -> bool:
+    return (filled is None and template is not None) or (filled == [] and template != [])
 
 
 def number(value: float | None, factor: float = 1.0) -> float | None:

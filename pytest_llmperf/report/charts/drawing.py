@@ -27,7 +27,11 @@ const fill = (node, params) => {
     return node.flatMap(item => typeof item === "string" ? fill(item, params) : [fill(item, params)]);
   }
   if (node !== null && typeof node === "object") {
-    return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, fill(value, params)]));
+    return Object.fromEntries(Object.entries(node).flatMap(([key, value]) => {
+      const filled = fill(value, params);
+      const leftOut = (filled === null && value !== null) || (Array.isArray(filled) && !filled.length && value.length);
+      return leftOut ? [] : [[key, filled]];
+    }));
   }
   return node;
 };

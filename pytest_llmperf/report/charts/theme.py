@@ -58,7 +58,7 @@ def theme(dark: bool) -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": axis,
         "axisBand": {"grid": False, "ticks": False, "domain": False, "labelPadding": 7},
-        "axisXQuantitative": {"labelFlush": False, "labelSeparation": 10},
+        "axisXQuantitative": {"labelFlush": False, "labelSeparation": 10, "tickCount": {"expr": "ceil(whole / 90)"}},
         "legend": {
             "orient": "top", "titleOrient": "left", "labelColor": palette.ink, "titleColor": palette.ink,
             "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": 500, "symbolSize": 80, "labelLimit": 200,

@@ -49,7 +49,9 @@ def pictures(results: Results) -> list[Picture]:
     for finding in _each_kind_first(results.findings):
         if len(found) == _MOST:
             break
-        found += [Picture(finding.title, chart) for chart in charts_of_finding(finding, results)[:1]]
+        found += [
+            Picture(f"{finding.title}. {chart.title}", chart) for chart in charts_of_finding(finding, results)[:1]
+        ]
     return found
 
 

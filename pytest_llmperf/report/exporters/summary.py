@@ -13,6 +13,7 @@ from pytest_llmperf.report.units import format_change, format_value
 from pytest_llmperf.report.wording import (
     against,
     better_of,
+    by_word,
     engine_name,
     evidence,
     failed_otherwise,
@@ -24,9 +25,10 @@ from pytest_llmperf.report.wording import (
     unit_of,
     value_of,
     values,
+    verdict_word,
     worst_regression,
 )
-from pytest_llmperf.results import WORST_FIRST, Results, TestRecord, VerdictRecord
+from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["LONGEST", "summary"]
 
@@ -36,6 +38,9 @@ LONGEST = 60_000
 _SECTION = 7_000
 _COLUMNS = (("ttft", "TTFT", False), ("tpot", "TPOT", False), ("throughput", "tokens/s", True),
             ("tpj", "tokens/J", True))  # fmt: skip
+#: A longer table in which nothing failed stands below what the tests say together.
+_MANY = 30
+_QUIET = ("pass", "improved", "not-applicable", "measured")
 _UNJUDGED = ("invalid", "incomparable", "no-baseline")
 
 
@@ -60,11 +65,14 @@ def summary(results: Results, pictures: Sequence[Picture] = (), undrawn: str | N
         *_section("How it was judged", _judged(results)),
     ]
     taken = sum(len(line) + 1 for line in (*before, *after))
-    return "\n".join([*before, *_table(tests, LONGEST - taken - 400), *after]).strip() + "\n"
+    table_of_tests = _table(tests, LONGEST - taken - 400)
+    quiet = len(tests) > _MANY and all(test.verdict in _QUIET and not failed_otherwise(test) for test in tests)
+    parts = [*before, *after, "#### Tests", "", *table_of_tests] if quiet else [*before, *table_of_tests, *after]
+    return "\n".join(parts).strip() + "\n"
 
 
 def _head(tests: Sequence[TestRecord]) -> list[str]:
-    counts = {verdict: n for verdict in WORST_FIRST if (n := sum(t.verdict == verdict for t in tests))}
+    counts = by_word(tests)
     bold = ("regressed", "inconclusive", *_UNJUDGED)
     said = [f"**{n} {verdict}**" if verdict in bold else f"{n} {verdict}" for verdict, n in counts.items()]
     if partly := sum(test.verdict == "pass" and improved(test) is not None for test in tests):
@@ -73,7 +81,7 @@ def _head(tests: Sequence[TestRecord]) -> list[str]:
         said.append(f"**{failed} failed for another reason**")
     if not tests:
         said = ["No test measured anything."]
-    elif set(counts) == {"measured"}:
+    elif set(counts) <= {"measured", "simulated"}:
         said.append("nothing was gated")
     lines = ["### LLM inference performance", "", ", ".join(said), ""]
     if any(test.engine and test.engine.simulated for test in tests):
@@ -134,8 +142,8 @@ def _table(tests: Sequence[TestRecord], room: int) -> list[str]:
 def _verdict(test: TestRecord) -> str:
     if test.verdict == "pass" and improved(test) is not None:
         return "pass, improved"
-    if test.verdict in ("pass", "improved", "not-applicable", "measured"):
-        return f"{test.verdict}, **but failed**" if failed_otherwise(test) else test.verdict
+    if test.verdict in _QUIET:
+        return f"{verdict_word(test)}, **but failed**" if failed_otherwise(test) else verdict_word(test)
     return f"**{test.verdict}**"
 
 
@@ -218,7 +226,9 @@ def _command(results: Results, tests: Sequence[str] = ()) -> list[str]:
 def _findings(results: Results) -> list[str]:
     """What several tests say together, of each finding the first sentence."""
     return [
-        f"{text(finding.title)}: {text(finding.sentences[0], 600)}" for finding in results.findings if finding.sentences
+        f"**{text(finding.title)}**: {text(finding.sentences[0], 600)}"
+        for finding in results.findings
+        if finding.sentences
     ]
 
 

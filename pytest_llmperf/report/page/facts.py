@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pytest_llmperf.report.units import format_value
-from pytest_llmperf.report.wording import badness, better_of, by_kind, failed_otherwise, plural, value_of
+from pytest_llmperf.report.wording import badness, better_of, by_kind, failed_otherwise, plural, value_of, verdict_word
 from pytest_llmperf.results import (
     WORST_FIRST,
     Column,
@@ -44,7 +44,7 @@ __all__ = [
 
 def verdict_words(test: TestRecord) -> str:
     """Its verdict, and whether it failed for another reason."""
-    return test.verdict + (", but failed" if failed_otherwise(test) else "")
+    return verdict_word(test) + (", but failed" if failed_otherwise(test) else "")
 
 
 def gated(test: TestRecord, metric: str) -> VerdictRecord | None:

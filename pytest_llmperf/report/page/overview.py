@@ -11,6 +11,7 @@ from pytest_llmperf.report.wording import (
     badness,
     better_of,
     by_kind,
+    by_word,
     engine_name,
     evidence,
     format_interval,
@@ -114,7 +115,8 @@ def headline(tests: Sequence[TestRecord]) -> Headline:
     if unknown:
         return Headline("warn", f"{unknown} of {plural(len(tests), 'test')} could not be judged.")
     if all(test.verdict in ("measured", "not-applicable") for test in tests):
-        return Headline("plain", f"{plural(len(tests), 'test')} measured; nothing was gated.")
+        done = "simulated" if "simulated" in by_word(tests) else "measured"
+        return Headline("plain", f"{plural(len(tests), 'test')} {done}; nothing was gated.")
     improved = sum(test.verdict == "improved" for test in tests)
     better = f", {improved} improved" if improved else ""
     ungated = sum(test.verdict in ("measured", "not-applicable") for test in tests)

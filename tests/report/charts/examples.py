@@ -69,7 +69,7 @@ LOAD = finding(
     [(b, b / step(1000, b), 256 * step(1000, b), step(1000, b)) for b in (*BATCHES, 128, 256)],
     mark("knee", "knee", 64, 3000.0),
     mark("predicted", "predicted: 173", 173),
-    mark("measured", "measured: 90", 90, None, 80, 105),
+    mark("measured", "measured: 90", 90, 0.0215, 80, 105),
 )
 LENGTHS = finding(
     "lengths",
@@ -87,8 +87,17 @@ SCALING = finding(
 )
 SIZES = finding(
     "model_size",
-    ("model", "total_params", "tpot", "tpj"),
-    [("llama-7b", 6.7e9, 0.0215, 0.4), ("llama-13b", 13e9, 0.039, 0.24), ("llama-30b", 32.5e9, 0.089, 0.11)],
+    ("model", "total_params", "batch", "tpot", "tpj"),
+    [
+        (model, params, batch, tpot * (1 + batch / 16), tpj)
+        for batch in (1, 16)
+        for model, params, tpot, tpj in (
+            ("llama-7b", 6.7e9, 0.0215, 0.4),
+            ("mistral-7b", 7.2e9, 0.0212, 0.4),
+            ("llama-13b", 13e9, 0.039, 0.24),
+            ("llama-30b", 32.5e9, 0.089, 0.11),
+        )
+    ],
 )
 POLICIES = finding(
     "batching_policies",
@@ -128,6 +137,8 @@ ROOFLINE = finding(
     ],
     mark("peak_flops", "125 TFLOP/s", None, 1.25e14),
     mark("balance", "173 FLOP/B", 173.0),
+    mark("copy_bandwidth", "copy: 650 GB/s", None, 6.5e11),
+    mark("matmul_flops", "matrix product: 91 TFLOP/s", None, 9.1e13),
 )
 CACHE = finding("kv_cache", ("context", "sequences"), [(2**n * 1024, 128 / 2**n) for n in range(6)])
 SPLIT = finding(

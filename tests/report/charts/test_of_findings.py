@@ -48,7 +48,7 @@ def charts(one):
         (HARDWARE, ["bars"]),
         (ROOFLINE, ["roofline"]),
         (CACHE, ["line"]),
-        (SPLIT, ["stacked"]),
+        (SPLIT, ["stacked"] * 2),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
@@ -84,9 +84,9 @@ def test_a_cell_has_its_value_and_its_shade():
     assert max(row["shade"] for row in power.rows) == 1
     assert power.params["value"] == "power_w"
     assert power.params["height"] == 7 * 27
-    assert tpj.title == "Tokens per joule (tokens/J) by batch size and SM clock"
-    assert power.description.startswith(
-        "Power from 125.1 W (batch size 1 and SM clock 750) to 365.3 W (batch size 64 and"
+    assert tpj.title == "Tokens per joule by batch size and SM clock"
+    assert power.description == (
+        "Power: least 125.1 W at batch size 1 and 750 MHz, most 365.3 W at batch size 64 and 1300 MHz."
     )
 
 
@@ -103,11 +103,19 @@ def test_a_cell_that_was_not_measured_is_left_out():
 def test_the_sweet_spot_has_its_optimum_interval_and_limits_in_lanes():
     (chart,) = charts(SWEET_SPOT)
     assert [(m["label"], m["x"], m["lane"], m["align"]) for m in chart.extra["marks"]] == [
-        ("900 MHz", 900, 0, "left"), ("+10 % latency", 1050, 1, "right"), ("+5 % latency", 1100, 2, "right"),
+        ("900 MHz", 900, 0, "left"), ("+10 % latency", 1050, 2, "right"), ("+5 % latency", 1100, 1, "right"),
     ]  # fmt: skip
     assert [(i["low"], i["high"]) for i in chart.extra["intervals"]] == [(850, 1000)]
     assert [row["clock_mhz"] for row in chart.rows] == sorted(row["clock_mhz"] for row in chart.rows)
-    assert chart.params["latency_title"] == "latency (ms)"
+    assert chart.params["latency_title"] == "latency (s)"
+    # Three lanes of labels, three panels.
+    assert [chart.params[name] for name in ("top_0", "bottom_0", "top_1", "bottom_2", "height")] == [
+        51,
+        143,
+        165,
+        371,
+        371,
+    ]
     assert chart.params["efficiency_title"] == "tokens/J"
 
 
@@ -115,9 +123,10 @@ def test_a_prefill_is_told_in_prompt_tokens():
     rows = [(900, 200.0, 30.0, 0.1), (1000, 230.0, 28.0, 0.09), (1100, 260.0, 26.0, None)]
     one = finding("sweet_spot", ("clock", "power", "tpj", "ttft"), rows, tpj="Prompt tokens per joule")
     (chart,) = charts(one)
-    assert chart.params == {"efficiency_title": "prompt tokens/J", "latency_title": "TTFT (ms)"}
-    assert chart.rows[2]["latency_ms"] is None
-    assert "most, 30, at 900 MHz with 200 W" in chart.description
+    assert (chart.params["efficiency_title"], chart.params["latency_title"]) == ("prompt tokens/J", "TTFT (ms)")
+    assert chart.params["top_0"] == 4
+    assert chart.rows[2]["ttft_ms"] is None
+    assert "900 MHz gives most prompt tokens per joule: 30, at 200 W; 1100 MHz gives 26 at 260 W." in chart.description
 
 
 def test_a_clock_in_hertz_is_drawn_in_megahertz_with_its_marks():
@@ -143,7 +152,7 @@ def test_the_knee_rings_the_point_of_its_load_and_the_rest_marks_the_corner():
 def test_labels_of_points_that_lie_on_each_other_are_left_out():
     path, _ = charts(LOAD)
     shown = [row["label"] for row in path.rows]
-    assert shown[-1] == "256"
+    assert (shown[0], shown[-1]) == ("1", "256")
     assert None in shown
     assert [row["order"] for row in path.rows] == list(range(9))
 
@@ -172,26 +181,96 @@ def test_roofs_meet_at_the_balance():
     # Below the balance FLOP/s over FLOP/B is the bandwidth.
     assert {round(row["tflop_per_s"] / row["intensity"], 3) for row in memory} == {0.723}
     assert all(row["share_percent"] < 100 for row in chart.rows)
+    reached = {row["tflop_per_s"] for row in chart.extra["reached"] if row["roof"] == "compute"}
+    assert reached == {91}
+    assert "dashed, what a copy and a matrix product reached: 91 TFLOP/s and 650 GB/s" in chart.description
     assert "the roofs are 125 TFLOP/s and 723 GB/s, which meet at 173 FLOP/B" in chart.description
 
 
 def test_a_roofline_without_peaks_has_its_points():
     (chart,) = charts(ROOFLINE.model_copy(update={"marks": []}))
-    assert chart.extra["roofs"] == []
+    assert chart.extra["roofs"] == chart.extra["reached"] == []
     assert {row["share_percent"] for row in chart.rows} == {None}
 
 
 def test_growing_in_proportion_begins_at_the_smallest_model():
     (chart,) = charts(SIZES)
-    assert [row["tpot_ms"] for row in chart.extra["proportion"]] == pytest.approx([21.5, 21.5 * 32.5 / 6.7], rel=1e-3)
-    assert "4.85 times the parameters (6.7 billions to 32.5 billions) take 4.14 times the TPOT" in chart.description
+    first = 21.5 * (1 + 1 / 16)
+    ends = [row["tpot_ms"] for row in chart.extra["proportion"] if row["batch"] == 1]
+    assert ends == pytest.approx([first, first * 32.5 / 6.7], rel=1e-3)
+    assert [row["batch"] for row in chart.extra["proportion"]] == [1, 1, 16, 16]
+    assert (
+        "4.85 times the parameters take 4.14 times the TPOT at batch size 1 (22.84 ms to 94.56 ms)" in chart.description
+    )
+
+
+def test_names_of_models_of_nearly_one_size_share_a_place():
+    (chart,) = charts(SIZES)
+    assert [row["name"] for row in chart.extra["names"]] == ["llama-7b\nmistral-7b", "llama-13b", "llama-30b"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"), [((0.0004, 0.0009), "µs"), ((0.02, 0.9), "ms"), ((0.02, 14.0), "s"), ((None, 0.5), "ms")]
+)
+def test_the_largest_value_chooses_the_unit(seconds, unit):
+    rows = [(1, 8, seconds[0]), (2, 8, seconds[1])]
+    (chart,) = charts(finding("lengths", ("input_len", "output_len", "e2e_latency"), rows))
+    assert chart.title.startswith(f"Latency ({unit}) by")
+    known = [value for value in seconds if value is not None]
+    factor = {"s": 1, "ms": 1e3, "µs": 1e6}[unit]
+    assert [row[chart.params["value"]] for row in chart.rows] == pytest.approx([value * factor for value in known])
+
+
+def test_sizes_over_a_decade_are_on_a_log_axis_with_a_tick_at_each():
+    (throughput, latency, _) = charts(POLICIES.model_copy(update={"rows": [
+        [row[0], row[1] ** 2, *row[2:]] for row in POLICIES.rows
+    ]}))  # fmt: skip
+    assert throughput.params["x_scale"] == latency.params["x_scale"] == "log"
+    assert throughput.params["x_ticks"] == [1, 4, 16, 64]
+    assert throughput.params["y_scale"] == "linear"
+    spec = complete(throughput)["layer"][0]["encoding"]
+    assert spec["x"]["axis"]["values"] == [1, 4, 16, 64]
+    assert "zero" not in spec["x"]["scale"]
+    assert "values" not in spec["y"]["axis"]
+    (throughput, *_) = charts(POLICIES)  # 1 to 8 is less than a decade
+    assert throughput.params["x_scale"] == "linear"
+
+
+def test_the_limits_of_the_fit_meet_at_its_corner():
+    _, corner = charts(LOAD)
+    assert [(row["batch"], row["tpot_ms"]) for row in corner.extra["envelope"]] == [
+        (1, 21.5), (90, 21.5), (256, pytest.approx(21.5 * 256 / 90, rel=1e-4)),
+    ]  # fmt: skip
+    # 192 would have no room beside 128 and 256.
+    assert corner.params["x_ticks"] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def test_boards_that_are_alike_need_no_bars():
+    rows = [("copy", 0.8), ("product", 0.8001)]
+    assert charts(finding("hardware", ("what", "share"), rows)) == []
+
+
+def test_formats_at_several_loads_stand_side_by_side():
+    rows = [("plain", 1, 0.02), ("plain", 16, 0.03), ("fp8", 1, 0.01), ("fp8", 16, 0.02), ("fp8", 16, 0.9)]
+    (chart,) = charts(finding("formats", ("format", "batch", "tpot"), rows))
+    assert chart.template == "grouped"
+    assert [(row["name"], row["batch"], row["tpot_ms"]) for row in chart.rows] == [
+        ("plain", 1, 20), ("plain", 16, 30), ("fp8", 1, 10), ("fp8", 16, 20),
+    ]  # fmt: skip
+    assert chart.description == "TPOT at batch size 16: plain 30.00 ms, fp8 20.00 ms."
+
+
+def test_clocks_at_which_the_floor_is_the_same_are_their_first_and_last():
+    rows = [("bare", 23.0), ("with it", 53.0), *((f"loaded, {clock} MHz", 53.0) for clock in (750, 900, 1000, 1300))]
+    (chart,) = charts(finding("idle", ("rung", "power"), rows))
+    assert [row["name"] for row in chart.rows] == ["bare", "with it", "loaded, 750 MHz", "loaded, 1300 MHz"]
 
 
 def test_names_that_repeat_are_told_apart():
-    rows = [("fp8", 1, 0.01), ("fp8", 16, 0.02), ("plain", 1, 0.02), ("plain", 1, 0.03)]
-    (chart,) = charts(finding("formats", ("format", "batch", "tpot"), rows))
+    rows = [("a", 1, 100.0), ("a", 16, 200.0), ("b", 1, 100.0), ("b", 1, 300.0)]
+    (chart,) = charts(finding("idle", ("rung", "batch", "power"), rows))
     assert [row["name"] for row in chart.rows] == [
-        "fp8, batch size 1", "fp8, batch size 16", "plain, batch size 1", "plain, batch size 1 (2)",
+        "a, batch size 1", "a, batch size 16", "b, batch size 1", "b, batch size 1 (2)",
     ]  # fmt: skip
 
 
@@ -201,15 +280,25 @@ def test_a_policy_has_one_curve():
     assert [(row["rate_per_s"], row["throughput_tokens_per_s"]) for row in chart.rows] == [(1, 90), (2, 95)]
 
 
-def test_a_split_of_very_many_shows_some_and_counts_the_rest():
-    rows = [[f"load {at}", 1, 1.0, 3.0, 0.1] for at in range(50)]
+def test_of_a_split_of_very_many_the_lengths_of_most_loads_are_shown():
+    rows = [[f"batch 1, {at} tokens", 1, 1.0, 3.0, 0.1] for at in range(40)]
+    rows += [[f"batch {batch}, usual", batch, 1.0, 3.0, 0.1] for batch in (1, 2, 4, 8, 16, 32, 64, 128)]
     (chart,) = charts(SPLIT.model_copy(update={"rows": rows}))
-    assert len({row["bar"] for row in chart.rows}) == 24
-    assert chart.params["height"] == 24 * 32
-    assert chart.description.endswith("; and 46 more.")
+    bars = list(dict.fromkeys(row["bar"] for row in chart.rows))
+    assert len(bars) == 12
+    assert bars[-8:] == [f"batch {batch}, usual" for batch in (1, 2, 4, 8, 16, 32, 64, 128)]
+    (chart,) = charts(SPLIT.model_copy(update={"rows": [[f"load {at}", 1, 1.0, 3.0, 0.1] for at in range(50)]}))
+    assert chart.params["height"] == 12 * 32
+
+
+def test_a_split_over_a_decade_is_shown_in_shares_as_well():
+    _, shares = charts(SPLIT)
+    assert shares.params["x"] == "share_percent"
+    assert {row["share_percent"] for row in shares.extra["totals"]} == {100}
+    assert shares.params["x_ticks"][-1] == 100
 
 
 def test_a_split_shows_shares_of_what_is_known():
     (chart,) = charts(SPLIT.model_copy(update={"rows": [["a", 1, 1.0, 3.0, None], ["b", 1, None, None, None]]}))
     assert [(row["part"], row["share_percent"]) for row in chart.rows] == [("idle floor", 25), ("weights", 75)]
-    assert chart.description == "Attributed by bytes moved, not measured. a: idle floor 25%, weights 75%."
+    assert chart.description == "Attributed by bytes moved, not measured: a 4 J/token (idle floor 25 %, weights 75 %)."

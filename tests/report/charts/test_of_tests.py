@@ -34,7 +34,10 @@ def test_launches_stand_beside_the_baselines_in_percent_of_it():
 def test_the_worst_metric_comes_first_and_each_says_its_verdict():
     drawn = chart(of(verdict("ttft", "pass", 0.01), verdict("tpot", "regressed", 0.072)), "distribution")
     assert list(dict.fromkeys(row["label"] for row in drawn.rows)) == ["TPOT +7.2 %, regressed", "TTFT +1.0 %, pass"]
-    assert drawn.description.startswith("TPOT: regressed, 4.000 ms in the baseline, 4.288 ms now, +7.2 %")
+    assert drawn.description == (
+        "Medians of launches, in percent of the baseline: TPOT +7.2 % (+6.1 to +8.4 %), regressed; TTFT +1.0 % "
+        "(-0.1 to +2.2 %), pass."
+    )
     assert drawn.params["height"] == 2 * 58
 
 
@@ -127,15 +130,17 @@ def test_capping_is_named_once_a_reason_and_phases_by_what_they_are():
         ("sw_power_cap", "left", 0.15), (None, "left", 0.35), ("sw_thermal_slowdown", "right", 1.2),
     ]  # fmt: skip
     assert drawn.params["phases"] == ["prefill", "decode", "prefill and decode together"]
+    assert drawn.params["shown"] == ["prefill and decode together"]
     assert "held down by sw_power_cap, sw_thermal_slowdown" in drawn.description
 
 
 def test_a_breakdown_adds_up_and_stands_beside_the_baseline():
     drawn = chart(gated(), "stacked")
-    now = {row["part"]: row["ms"] for row in drawn.rows if row["bar"] == "this run"}
-    assert now == {"until sent": 0.04, "queue": 1.2, "prefill": 96.1, "decode": 1171.0, "client": 0.6}
+    now = {row["part"]: row["s"] for row in drawn.rows if row["bar"] == "this run"}
+    assert now == {"until sent": 0.00004, "queue": 0.0012, "prefill": 0.0961, "decode": 1.171, "client": 0.0006}
+    assert drawn.params["x_title"] == "medians of one request (s)"
     assert [total["label"] for total in drawn.extra["totals"]] == ["1.269 s", "1.189 s"]
-    assert drawn.extra["totals"][0]["ms"] == pytest.approx(sum(now.values()), rel=1e-4)
+    assert drawn.extra["totals"][0]["s"] == pytest.approx(sum(now.values()), rel=1e-4)
     assert sum(row["share_percent"] for row in drawn.rows if row["bar"] == "baseline") == pytest.approx(100, abs=0.01)
 
 
@@ -146,6 +151,26 @@ def test_parts_that_are_not_known_are_left_out_and_named():
     drawn = chart(gated(conditions=parts), "stacked")
     assert {"queue", "client"}.isdisjoint(row["part"] for row in drawn.rows if row["bar"] == "this run")
     assert "Left out: queue (the engine keeps no stamps), client (" in drawn.description
+
+
+def test_a_part_that_takes_no_time_is_not_told():
+    drawn = chart(gated(conditions=CONDITIONS | {"send_delay": condition(0.0, 0.0)}), "stacked")
+    assert "until sent" not in drawn.description
+    assert "until sent" not in drawn.params["shown"]
+    # A part has its colour whether or not others are there.
+    assert drawn.params["parts"] == chart(gated(), "stacked").params["parts"]
+
+
+def test_a_wide_tolerance_does_not_make_the_changes_of_others_small():
+    wide = verdict(
+        "ttft", "pass", 0.02, tolerance=0.5, baseline=0.0224, interval=[-0.04, 0.06],
+        baseline_launches=[[0.0222], [0.0226]],
+    )  # fmt: skip
+    drawn = chart(of(verdict("tpot", "regressed", 0.072, interval=[0.06, 0.08]), wide), "distribution")
+    bands = {band["metric"]: band for band in drawn.extra["band"]}
+    assert bands["TPOT"]["high_percent"] == 5
+    assert 8 < bands["TTFT"]["high_percent"] < 30
+    assert bands["TTFT"]["tolerance"] == "-33.3 to +50.0 %"
 
 
 def test_without_prefill_or_decode_there_is_no_breakdown():

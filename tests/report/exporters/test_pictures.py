@@ -31,10 +31,11 @@ def test_the_worst_regressed_test_comes_first_and_then_each_kind_of_finding():
     another = GRID.model_copy(update={"name": "other"})
     results = run(gated("a.py::bad"), measured(), found=[GRID, another, SWEET_SPOT])
     results = Results.model_validate({**results.model_dump(), "tests": [mild, *results.model_dump()["tests"]]})
-    assert [picture.caption for picture in pictures(results)] == [
-        "bad: Launches against the baseline", "mild: Launches against the baseline", "batch_and_clock of it",
+    assert [picture.caption.partition(". ")[0] for picture in pictures(results)] == [
+        "bad: Each launch against the baseline", "mild: Each launch against the baseline", "batch_and_clock of it",
         "sweet_spot of it", "batch_and_clock of it",
     ]  # fmt: skip
+    assert pictures(results)[2].caption == "batch_and_clock of it. Power (W) by batch size and SM clock"
 
 
 def test_they_are_few():
@@ -68,7 +69,9 @@ def test_without_a_converter_a_report_is_written_and_says_so(tmp_path, monkeypat
 
 def test_findings_are_told_by_their_first_sentences():
     text = summary(run(measured(), found=[SPLIT, SWEET_SPOT]))
-    assert "#### Findings\n\n- energy&#95;split of it: The answer.\n- sweet&#95;spot of it: The answer.\n" in text
+    assert (
+        "#### Findings\n\n- **energy&#95;split of it**: The answer.\n- **sweet&#95;spot of it**: The answer.\n" in text
+    )
     assert "#### Findings" not in summary(run(measured(), found=[]))
 
 

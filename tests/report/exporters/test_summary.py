@@ -221,3 +221,12 @@ def test_a_record_of_an_older_version_is_read():
     text = summary(Results.model_validate(old))
     assert "4.288 ms now, +7.2 %, tolerance 5.0 %." in text
     assert metric("mbu")["value"] is None
+
+
+def test_a_long_table_in_which_nothing_failed_stands_last():
+    quiet = [record(f"t[{at}]") for at in range(31)]
+    text = summary(results(*quiet))
+    assert text.index("#### How it was judged") < text.index("#### Tests") < text.index("t[30]")
+    text = summary(results(*quiet, record("bad", verdict("tpot", "regressed", 0.07))))
+    assert "#### Tests" not in text
+    assert text.index("bad") < text.index("#### How it was judged")

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row
-from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, placed
+from pytest_llmperf.report.charts.of_findings.table import (
+    Table,
+    at_size,
+    capital,
+    compact,
+    numeric,
+    placed,
+    stacked_panels,
+)
+from pytest_llmperf.report.charts.quantities import Quantity
+from pytest_llmperf.report.charts.scales import of_figures
 from pytest_llmperf.report.wording import plural
 
 __all__ = ["batch_and_clock", "grid", "sweet_spot"]
 
+#: The height of a panel, pixels.
+_PANEL = 92
 _GRIDS = ("power", "tpj", "throughput", "e2e_latency", "tpot", "ttft")
 
 
@@ -48,17 +60,13 @@ def grid(table: Table, across: str, down: str, name: str) -> Chart | None:
         rows.append({**row, "label": compact(number), "shade": round(shade, 3)})
     longest = max(len(str(row["label"])) for row in rows)
     rows = [{**row, "chars": longest + 0.5} for row in rows]
-    places = [
-        f"{y.title} {compact(numeric(row, y))} and {x.title} {compact(numeric(row, x))}"
-        for row in (ordered[0], ordered[-1])
-    ]
+    places = [f"{at_size(y, numeric(row, y))} and {at_size(x, numeric(row, x))}" for row in (ordered[0], ordered[-1])]
     return table.chart(
         name,
         template="heatmap",
         title=f"{capital(value.axis)} by {y.title} and {x.title}",
         description=(
-            f"{capital(value.title)} from {value.told(least)} ({places[0]}) to {value.told(most)} ({places[1]}), "
-            f"{plural(len(rows), 'cell')}."
+            f"{capital(value.title)}: least {value.told(least)} at {places[0]}, most {value.told(most)} at {places[1]}."
         ),
         rows=rows,
         params={
@@ -74,27 +82,33 @@ def _curves(table: Table, load: str, name: str) -> Chart | None:
         return None
     clock, series, value = found.of["clock"], found.of[load], found.of[name]
     sizes = sorted({numeric(row, series) for row in found.rows})
+    clocks = [numeric(row, clock) for row in found.rows]
+    figures = [numeric(row, value) for row in found.rows]
     ends = []
     for size in dict.fromkeys((sizes[0], sizes[-1])):
         of_one = [row for row in found.rows if row[series.field] == size]
         of_one.sort(key=lambda row: numeric(row, clock))
-        told = [f"{value.told(numeric(r, value))} at {clock.told(numeric(r, clock))}" for r in (of_one[0], of_one[-1])]
-        ends.append(f"{series.title} {compact(size)}: {', '.join(dict.fromkeys(told))}")
+        ends.append(f"{at_size(series, size)}: {_run_of(of_one, clock, value)}")
     return table.chart(
         f"{name}-curves",
         template="curves",
         title=f"{capital(value.title)} over the SM clock, by {series.title}",
-        description=f"{capital(value.title)}. {'; '.join(ends)}.",
+        description=f"{capital('; '.join(ends))}.",
         rows=found.rows,
         params={
-            "x": clock.field,
-            "x_title": clock.axis,
-            "y": value.field,
-            "y_title": value.axis,
-            "series": series.field,
-            "series_title": series.axis,
+            **of_figures("x", clock, clocks, log=False), **of_figures("y", value, figures),
+            "series": series.field, "series_title": series.axis,
         },
-    )
+    )  # fmt: skip
+
+
+def _run_of(ordered: list[Row], clock: Quantity, value: Quantity) -> str:
+    """How a figure goes from the lowest clock to the highest, by way of its most where that is between."""
+    ends = [ordered[0], ordered[-1]]
+    most = max(ordered, key=lambda row: numeric(row, value))
+    shown = [ends[0], most, ends[1]] if all(numeric(most, value) > numeric(end, value) for end in ends) else ends
+    told = dict.fromkeys(f"{value.told(numeric(row, value))} at {clock.told(numeric(row, clock))}" for row in shown)
+    return ", ".join(told)
 
 
 def sweet_spot(table: Table) -> list[Chart]:
@@ -113,14 +127,18 @@ def sweet_spot(table: Table) -> list[Chart]:
     rows: list[Row] = []
     for row in ordered:
         shown: Row = {"clock_mhz": row[clock.field], "tokens_per_j": row[tpj.field], "power_w": row[power.field]}
-        rows.append(shown | ({"latency_ms": row[found.of[latency].field]} if latency else {}))
+        rows.append(shown | ({found.of[latency].field: row[found.of[latency].field]} if latency else {}))
     # A prefill is told in prompt tokens. The finding's title chooses between our own words, and is not drawn.
     what = "prompt tokens per joule" if table.title("tpj").lower().startswith("prompt") else "tokens per joule"
-    params = {"efficiency_title": what.replace(" per joule", "/J")}
-    if latency:
-        params["latency_title"] = found.of[latency].axis
-    best = max(ordered, key=lambda row: numeric(row, tpj))
     xs = [numeric(row, clock) for row in ordered]
+    marks = placed(table.marks(), xs, clock.factor)
+    params = {
+        "efficiency_title": what.replace(" per joule", "/J"),
+        **stacked_panels(3 if latency else 2, marks["marks"], _PANEL),
+    }
+    if latency:
+        params |= {"latency": found.of[latency].field, "latency_title": found.of[latency].axis}
+    best = max(ordered, key=lambda row: numeric(row, tpj))
     panels = [what, "power", *([found.of[latency].title] if latency else [])]
     return [
         table.chart(
@@ -128,12 +146,13 @@ def sweet_spot(table: Table) -> list[Chart]:
             template="sweet_spot" if latency else "sweet_spot_energy",
             title=f"{capital(', '.join(panels[:-1]))} and {panels[-1]} over the SM clock",
             description=(
-                f"{capital(what)} at {plural(len(rows), 'clock')} from {clock.told(xs[0])} to {clock.told(xs[-1])}: "
-                f"most, {compact(numeric(best, tpj))}, at {clock.told(numeric(best, clock))} with "
-                f"{power.told(numeric(best, power))}."
+                f"Of {plural(len(rows), 'clock')} from {clock.told(xs[0])} to {clock.told(xs[-1])}, "
+                f"{clock.told(numeric(best, clock))} gives most {what}: {compact(numeric(best, tpj))}, at "
+                f"{power.told(numeric(best, power))}; {clock.told(xs[-1])} gives "
+                f"{compact(numeric(ordered[-1], tpj))} at {power.told(numeric(ordered[-1], power))}."
             ),
             rows=rows,
-            extra=placed(table.marks(), xs, clock.factor),
+            extra=marks,
             params=params,
         )
     ]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pytest_llmperf.report.charts.chart import Chart, Row, number, room
 from pytest_llmperf.report.charts.of_findings.machine import bars
 from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, distinct, numeric, positive
+from pytest_llmperf.report.charts.scales import of_figures
+from pytest_llmperf.results import Finding
 
 __all__ = ["energy_split", "idle", "phases"]
 
 #: Shares of the joules of an output token, and what they are called.
 _SPLIT = {"idle": "idle floor", "weights": "weights", "kv": "KV cache"}
 #: More than these are not read; the table has all of them.
-_BARS = 24
+_BARS = 12
+#: Bars that differ more than this hide their parts.
+_WIDE = 10.0
 
 
 def phases(table: Table) -> list[Chart]:
@@ -28,18 +34,18 @@ def phases(table: Table) -> list[Chart]:
         value = found.of["jpt"]
         names = distinct(found, named, None)
         shown: list[Row] = [
-            {"name": name, value.field: row[value.field], "label": value.told(numeric(row, value))}
+            {"name": name, value.field: row[value.field], "label": compact(numeric(row, value))}
             for row, name in zip(found.rows, names, strict=True)
         ]
         rows = positive(shown, value.field)
         if rows:
-            said = ", ".join(f"{row['name']} {row['label']}" for row in rows)
+            said = ", ".join(f"{row['name']} {value.told(numeric(row, value))}" for row in rows)
             charts.append(
                 table.chart(
                     "jpt", template="dots", title=f"{capital(value.title)} by phase", rows=rows,
                     description=f"{capital(value.title)}: {said}.",
-                    params={"x": value.field, "x_title": f"{value.axis}, log scale", "name_title": "phase",
-                            "height": 38 * len(rows)},
+                    params={**of_figures("x", value, [numeric(row, value) for row in rows], log=True),
+                            "name_title": "phase", "height": 38 * len(rows)},
                 )
             )  # fmt: skip
     power = bars(table, "power", "by phase", named)
@@ -51,8 +57,26 @@ def idle(table: Table) -> list[Chart]:
 
     Columns: the first of text names the rungs; ``power``.
     """
-    chart = bars(table, "power", "of the idle boards")
+    if not table.has("power"):
+        return []
+    chart = bars(Table(_once(table)), "power", "of the idle boards")
     return [] if chart is None else [chart]
+
+
+def _once(table: Table) -> Finding:
+    """Of rungs one after the other that draw the same, such as those of many clocks, the first and the last."""
+    watts, rows = table.column("power"), table.finding.rows
+    names = table.column(next(iter(table.texts()), "power"))
+    # What a clock is held at stands behind a comma.
+    told = [
+        None if value is None or isinstance(value, str) else (compact(value), str(name).partition(",")[0])
+        for value, name in zip(watts, names, strict=True)
+    ]
+    kept = [
+        row for at, row in enumerate(rows)
+        if at in (0, len(rows) - 1) or told[at] is None or not told[at - 1] == told[at] == told[at + 1]
+    ]  # fmt: skip
+    return table.finding.model_copy(update={"rows": kept})
 
 
 def energy_split(table: Table) -> list[Chart]:
@@ -65,11 +89,13 @@ def energy_split(table: Table) -> list[Chart]:
     if named is None or not parts:
         return []
     load = table.load()
+    table = Table(_few(table, named, load))
     found = table.records(named, optional=[*parts.values(), *([load] if load else [])])
     rows: list[Row] = []
     totals: list[Row] = []
     told = []
-    for row, bar in list(zip(found.rows, distinct(found, named, load), strict=True))[:_BARS]:
+    bars, lengths = _short(distinct(found, named, load))
+    for row, bar in zip(found.rows, bars, strict=True):
         known = {name: numeric(row, found.of[c]) for name, c in parts.items() if row[found.of[c].field] is not None}
         whole = sum(known.values())
         if whole <= 0:
@@ -80,16 +106,56 @@ def energy_split(table: Table) -> list[Chart]:
             for at, name in enumerate(_SPLIT) if name in known
         ]  # fmt: skip
         totals.append({"bar": bar, "j_per_token": number(whole), "room": room(whole), "label": compact(whole)})
-        told.append(f"{bar}: {', '.join(f'{_SPLIT[n]} {share / whole:.0%}' for n, share in known.items())}")
+        split = ", ".join(f"{_SPLIT[n]} {100 * share / whole:.0f} %" for n, share in known.items())
+        told.append(f"{bar} {compact(whole)} J/token ({split})")
     if not rows:
         return []
-    more = f"; and {len(found.rows) - 4} more" if len(found.rows) > 4 else ""
-    return [
-        table.chart(
-            "split", template="stacked", title="Energy per output token by what it is put down to",
-            description=f"Attributed by bytes moved, not measured. {'; '.join(told[:4])}{more}.", rows=rows,
-            extra={"totals": totals},
-            params={"x": "j_per_token", "y": "bar", "x_title": "energy per output token (J/token)",
-                    "parts": [_SPLIT[name] for name in parts], "height": 32 * len(totals)},
-        )
-    ]  # fmt: skip
+    ends = "; ".join(dict.fromkeys((told[0], told[-1])))
+    shown = [_SPLIT[name] for name in parts]
+    stack = table.chart(
+        "split", template="stacked", title="Energy per output token by what it is put down to",
+        description=f"Attributed by bytes moved, not measured{lengths}: {ends}.", rows=rows, extra={"totals": totals},
+        params={"x": "j_per_token", "y": "bar", "x_title": "J per output token", "x_ticks": [],
+                "parts": shown, "shown": shown, "height": 32 * len(totals)},
+    )  # fmt: skip
+    sizes = [float(total["j_per_token"] or 0.0) for total in totals]
+    if max(sizes) < _WIDE * min(sizes):
+        return [stack]
+    shares: list[Row] = [
+        {"bar": total["bar"], "share_percent": 100.0, "room": room(100.0), "label": total["label"]} for total in totals
+    ]
+    parted = table.chart(
+        "shares", template="stacked", title="The same in shares",
+        description="What each bar is divided into; behind it J/token.", rows=rows, extra={"totals": shares},
+        params={"x": "share_percent", "y": "bar", "x_title": "share (%)",
+                "x_ticks": [0, 20, 40, 60, 80, 100],
+                "parts": shown, "shown": shown, "height": 32 * len(totals)},
+    )  # fmt: skip
+    return [stack, parted]
+
+
+def _short(names: list[str]) -> tuple[list[str], str]:
+    """Names without the lengths that all of them end in, and these in brackets for a description."""
+    ends = {name.partition(", ")[2] for name in names}
+    if len(names) < 2 or len(ends) != 1 or not (end := ends.pop()):
+        return names, ""
+    return [name.partition(", ")[0] for name in names], f" ({end})"
+
+
+def _few(table: Table, named: str, load: str | None) -> Finding:
+    """Of very many rows those of the lengths that most loads have, so that bars can be compared over the load."""
+    rows = table.finding.rows
+    if len(rows) <= _BARS:
+        return table.finding
+    names = table.column(named)
+    sizes = table.column(load) if load else [None] * len(rows)
+    # A row's name begins with its load: the rest are the lengths.
+    lengths = [str(name).partition(", ")[2] for name in names]
+    reach = Counter(length for length, _ in sorted({(a, str(b)) for a, b in zip(lengths, sizes, strict=True)}))
+    order = sorted(reach, key=lambda length: (-reach[length], lengths.index(length)))
+    kept: set[str] = set()
+    for length in order:
+        if sum(lengths.count(one) for one in (*kept, length)) <= _BARS:
+            kept.add(length)
+    chosen = [row for row, length in zip(rows, lengths, strict=True) if length in kept] or rows[:_BARS]
+    return table.finding.model_copy(update={"rows": chosen})

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from pytest_llmperf.report.charts.chart import Chart, Row, room
+from pytest_llmperf.report.charts.chart import Chart, Row, number, room
 from pytest_llmperf.report.charts.of_findings.clock import grid
-from pytest_llmperf.report.charts.of_findings.table import Table, capital, compact, numeric, placed, positive
+from pytest_llmperf.report.charts.of_findings.table import (
+    Table,
+    at_size,
+    capital,
+    compact,
+    numeric,
+    placed,
+    positive,
+    stacked_panels,
+)
 from pytest_llmperf.report.charts.quantities import Quantity
+from pytest_llmperf.report.charts.scales import of_figures, of_sizes
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Mark
 
 __all__ = ["batching_policies", "latency_throughput", "lengths"]
 
 _POLICIES = ("continuous", "dynamic", "static")
+#: Points so near the left edge have their labels to the right; of the width.
+_EDGE = 0.06
+#: The height of a curve of TPOT, pixels.
+_CORNER = 220
 #: Room for a label, of the width and the height of a chart.
-_LABEL = (0.035, 0.07)
+_LABEL = (0.045, 0.07)
 
 
 def latency_throughput(table: Table) -> list[Chart]:
@@ -37,8 +51,12 @@ def _path(table: Table, load: str, latency: str) -> Chart | None:
     size, x, y = found.of[load], found.of["throughput"], found.of[latency]
     ordered = sorted(found.rows, key=lambda row: numeric(row, size))
     labels = _apart(ordered, x, y, [compact(numeric(row, size)) for row in ordered])
+    xs, ys = [numeric(row, x) for row in ordered], [numeric(row, y) for row in ordered]
+    across = {"x": of_figures("x", x, xs, log=False), "y": of_figures("y", y, ys)}
+    left = min(xs) + _EDGE * (max(xs) - min(xs))
     rows: list[Row] = [
-        {**row, "label": label, "order": at} for at, (row, label) in enumerate(zip(ordered, labels, strict=True))
+        {**row, "label": label, "order": at, "align": "left" if numeric(row, x) < left else "right"}
+        for at, (row, label) in enumerate(zip(ordered, labels, strict=True))
     ]
     marks: list[Row] = []
     told = ""
@@ -46,8 +64,11 @@ def _path(table: Table, load: str, latency: str) -> Chart | None:
         at = next((row for row in rows if mark.x is not None and row[size.field] == size.of(mark.x)), None)
         if at is not None:
             note = printable(mark.label)
-            marks.append({x.field: at[x.field], y.field: at[y.field], "note": note})
-            told = f"; the {note}, {_both(at, x, y)}"
+            # On the side where there is room for it.
+            side = "right" if numeric(at, x) > (min(xs) + max(xs)) / 2 else "left"
+            at["label"] = None  # the mark names it
+            marks.append({x.field: at[x.field], y.field: at[y.field], "note": note, "align": side})
+            told = f"; {note}, {_both(at, x, y)}"
     return table.chart(
         "path",
         template="path",
@@ -55,34 +76,35 @@ def _path(table: Table, load: str, latency: str) -> Chart | None:
         description=f"{_ends(rows, size, x, y)}{told}.",
         rows=rows,
         extra={"marks": marks},
-        params={
-            "x": x.field, "x_title": x.axis, "y": y.field, "y_title": y.axis, "label_title": size.axis,
-        },
-    )  # fmt: skip
+        params={**across["x"], **across["y"], "label": size.field, "label_title": size.axis},
+    )
 
 
 def _ends(rows: list[Row], size: Quantity, x: Quantity, y: Quantity) -> str:
     ends = (rows[0], rows[-1]) if len(rows) > 1 else rows
-    return "; ".join(f"{size.title} {compact(numeric(row, size))}: {_both(row, x, y)}" for row in ends)
+    told = " to ".join(f"{_both(row, x, y)} ({at_size(size, numeric(row, size))})" for row in ends)
+    return f"From {told}" if len(ends) > 1 else capital(told)
 
 
 def _apart(rows: list[Row], x: Quantity, y: Quantity, labels: list[str]) -> list[str | None]:
-    """The labels, without those that would lie on the one before; the last one always stays."""
+    """The labels, without those that would lie on another; the last one stays, and the first, then from the last on."""
     spans = [max(numeric(r, of) for r in rows) - min(numeric(r, of) for r in rows) or 1.0 for of in (x, y)]
-    kept: list[str | None] = []
-    last: Row | None = None
-    for row, label in reversed(list(zip(rows, labels, strict=True))):
-        near = last is not None and all(
-            abs(numeric(row, of) - numeric(last, of)) < room * span
-            for of, room, span in zip((x, y), _LABEL, spans, strict=True)
+    kept: list[int] = []
+    for at in (len(rows) - 1, 0, *range(len(rows) - 2, 0, -1)):
+        near = any(
+            all(
+                abs(numeric(rows[at], of) - numeric(rows[other], of)) < room * span
+                for of, room, span in zip((x, y), _LABEL, spans, strict=True)
+            )
+            for other in kept
         )
-        kept.append(None if near else label)
-        last = last if near else row
-    return kept[::-1]
+        if not near:
+            kept.append(at)
+    return [label if at in kept else None for at, label in enumerate(labels)]
 
 
 def _both(row: Row, x: Quantity, y: Quantity) -> str:
-    return f"{x.told(numeric(row, x))} and {y.told(numeric(row, y))} {y.title}"
+    return f"{x.told(numeric(row, x))} at {y.told(numeric(row, y))}"
 
 
 def _corner(table: Table, load: str) -> Chart | None:
@@ -93,20 +115,36 @@ def _corner(table: Table, load: str) -> Chart | None:
         return None
     sizes = [numeric(row, size) for row in rows]
     marks = [mark for mark in table.marks() if mark.name not in ("knee", "limit") and _on_log_axis(mark)]
-    said = "; ".join(mark.label for mark in marks)
+    said = "; ".join(printable(mark.label) for mark in marks)
+    places = placed(marks, sizes, size.factor, log=True)
     times = [numeric(row, tpot) for row in rows]
     return table.chart(
         "corner",
         template="corner",
         title=f"TPOT over {size.title}",
         description=(
-            f"TPOT from {tpot.told(times[0])} at {size.title} {compact(sizes[0])} to {tpot.told(times[-1])} at "
-            f"{compact(sizes[-1])}{'; ' + said if said else ''}."
+            f"TPOT from {tpot.told(times[0])} at {at_size(size, sizes[0])} to {tpot.told(times[-1])} at "
+            f"{at_size(size, sizes[-1])}{'; ' + said if said else ''}."
         ),
         rows=rows,
-        extra=placed(marks, sizes, size.factor, log=True),
-        params={"x": size.field, "x_title": size.axis, "y": tpot.field, "y_title": tpot.axis},
-    )
+        extra={**places, "envelope": _envelope(table, size, tpot, sizes)},
+        params={
+            **of_sizes("x", size, sizes), "x_scale": "log", "x_zero": None, **of_figures("y", tpot, times, log=True),
+            **stacked_panels(1, places["marks"], _CORNER),
+        },
+    )  # fmt: skip
+
+
+def _envelope(table: Table, size: Quantity, tpot: Quantity, sizes: list[float]) -> list[Row]:
+    """The two limits of the fit, each as far as it is the greater: what any step takes, and what its sequences add."""
+    for mark in table.marks("measured"):
+        if not (mark.x and mark.y and mark.x > 0 and mark.y > 0):
+            continue
+        at, flat = size.of(mark.x), tpot.of(mark.y)
+        if at is not None and flat is not None and sizes[0] < at < sizes[-1]:
+            ends = [(sizes[0], flat), (at, flat), (sizes[-1], flat * sizes[-1] / at)]
+            return [{size.field: x, tpot.field: number(y), "order": order} for order, (x, y) in enumerate(ends)]
+    return []
 
 
 def _on_log_axis(mark: Mark) -> bool:
@@ -136,14 +174,20 @@ def _prefill(table: Table) -> Chart | None:
     rows = positive(sorted(rows, key=lambda row: numeric(row, prompt)), prompt.field)
     if not rows:
         return None
-    told = [f"{mfu.told(numeric(row, mfu))} at {compact(numeric(row, prompt))} prompt tokens" for row in rows]
+    told = [f"{mfu.told(numeric(row, mfu))} at {at_size(prompt, numeric(row, prompt))}" for row in rows]
+    best = max(range(len(rows)), key=lambda at: numeric(rows[at], mfu))
+    most = f"; most, {told[best]}" if 0 < best < len(rows) - 1 else ""
     return table.chart(
         "mfu",
         template="line",
         title="MFU of the prefill over the prompt's length",
-        description=f"Of the peak FLOP/s prefill reaches {', '.join(told)}.",
+        description=f"Of the peak FLOP/s prefill reaches {' to '.join(dict.fromkeys((told[0], told[-1])))}{most}.",
         rows=rows,
-        params={"x": prompt.field, "x_title": prompt.axis, "y": mfu.field, "y_title": mfu.axis},
+        params={
+            **of_sizes("x", prompt, [numeric(row, prompt) for row in rows]),
+            "y": mfu.field,
+            "y_title": mfu.axis,
+        },
     )
 
 
@@ -170,7 +214,7 @@ def _policies(table: Table, load: str, name: str, several: bool) -> Chart | None
         return None
     highest = max(numeric(row, size) for row in found.rows)
     told = [f"{row[policy.field]} {value.told(numeric(row, value))}" for row in rows if row[size.field] == highest]
-    described = f"{capital(value.title)} at {size.title} {compact(highest)}: {', '.join(told)}."
+    described = f"{capital(value.title)} at {at_size(size, highest)}: {', '.join(told)}."
     if several:
         return table.chart(
             name,
@@ -178,7 +222,10 @@ def _policies(table: Table, load: str, name: str, several: bool) -> Chart | None
             title=f"{capital(value.title)} by policy over {size.title}",
             description=described,
             rows=sorted(rows, key=lambda row: (str(row[policy.field]), numeric(row, size))),
-            params={"x": size.field, "x_title": size.axis, "y": value.field, "y_title": value.axis},
+            params={
+                **of_sizes("x", size, [numeric(row, size) for row in rows]),
+                **of_figures("y", value, [numeric(row, value) for row in rows]),
+            },
         )
     bars: list[Row] = [
         {

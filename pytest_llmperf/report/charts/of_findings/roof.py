@@ -6,6 +6,7 @@ import math
 
 from pytest_llmperf.report.charts.chart import Chart, Row, number
 from pytest_llmperf.report.charts.of_findings.table import Table, compact, numeric, positive
+from pytest_llmperf.report.charts.scales import of_sizes
 
 __all__ = ["kv_cache", "roofline"]
 
@@ -35,6 +36,10 @@ def roofline(table: Table) -> list[Chart]:
         rows.append({"test": row[test.field] if test else None, "phase": row[phase.field], "intensity": at,
                      "tflop_per_s": speed, "share_percent": share})  # fmt: skip
     roofs = _roofs(rows, peak, balance) if peak and balance else []
+    copied = next((mark.y for mark in table.marks("copy_bandwidth") if mark.y and mark.y > 0), None)
+    multiplied = next((mark.y for mark in table.marks("matmul_flops") if mark.y and mark.y > 0), None)
+    own = _roofs(rows, multiplied, multiplied / copied) if multiplied and copied else []
+    note = f"{compact((multiplied or 0) * 1e-12)} TFLOP/s and {compact((copied or 0) * 1e-9)} GB/s"
     best = max(rows, key=lambda row: _value(row, "tflop_per_s"))
     told = f"{len(rows)} points; most, {compact(_value(best, 'tflop_per_s'))} TFLOP/s, at "
     told += f"{compact(_value(best, 'intensity'))} FLOP/B ({best['phase']})"
@@ -43,10 +48,13 @@ def roofline(table: Table) -> list[Chart]:
             f"; the roofs are {compact(peak * 1e-12)} TFLOP/s and {compact(peak / balance * 1e-9)} GB/s, which meet at "
         )
         told += f"{compact(balance)} FLOP/B"
+    if own:
+        told += f"; dashed, what a copy and a matrix product reached: {note}"
     return [
         table.chart(
             "roofline", template="roofline", title="Roofline with the points measured",
-            description=f"{told}.", rows=rows, extra={"roofs": roofs},
+            description=f"{told}.", rows=rows,
+            extra={"roofs": roofs, "reached": [{**row, "note": note} for row in own]},
         )
     ]  # fmt: skip
 
@@ -98,12 +106,14 @@ def kv_cache(table: Table) -> list[Chart]:
     rows.sort(key=lambda row: numeric(row, context))
     if len(rows) < 2:
         return []
-    ends = [f"{compact(numeric(r, sequences))} of {compact(numeric(r, context))} tokens" for r in (rows[0], rows[-1])]
+    ends = [
+        f"{compact(numeric(r, sequences))} sequences of {numeric(r, context):,.0f} tokens" for r in (rows[0], rows[-1])
+    ]
     return [
         table.chart(
             "sequences", template="line", title="Sequences that fit into memory over their context",
-            description=f"Sequences that fit: {ends[0]}, {ends[1]}.", rows=rows,
-            params={"x": context.field, "x_title": "context (tokens)", "y": sequences.field,
-                    "y_title": "sequences that fit"},
+            description=f"Beside the weights there is room for {ends[0]}, and for {ends[1]}.", rows=rows,
+            params={**of_sizes("x", context, [numeric(row, context) for row in rows]), "x_title": "context (tokens)",
+                    "y": sequences.field, "y_title": "sequences that fit"},
         )
     ]  # fmt: skip

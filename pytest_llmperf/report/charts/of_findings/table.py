@@ -6,13 +6,31 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_llmperf.report.charts.chart import Chart, Row, slug
+from pytest_llmperf.report.charts.chart import Chart, Param, Row, slug
 from pytest_llmperf.report.charts.quantities import Quantity, quantity
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Finding, Mark
 
-__all__ = ["Records", "Table", "capital", "compact", "distinct", "numeric", "placed", "positive"]
+__all__ = [
+    "Records",
+    "Table",
+    "at_size",
+    "capital",
+    "compact",
+    "distinct",
+    "labelled",
+    "numeric",
+    "placed",
+    "positive",
+    "stacked_panels",
+]
 
+#: The width of a letter of a label, of what is beside it, and of a narrow chart; pixels.
+_LETTER, _BESIDE, _NARROW = 6.4, 10, 300
+#: The height of a label's lane, and of the gap between panels; pixels.
+LANE, GAP = 15, 22
+#: A label of more letters has two digits.
+_SHORT = 5
 #: What offers a load, in the order in which an axis is looked for.
 LOADS = ("batch", "concurrency", "rate")
 
@@ -37,7 +55,7 @@ class Table:
         self._at: dict[str, int] = {}
         self._quantities: dict[str, Quantity] = {}
         for at, column in enumerate(finding.columns):
-            known = quantity(column.name, column.unit)
+            known = quantity(column.name, column.unit, (row[at] for row in finding.rows if at < len(row)))
             if known is not None and column.name not in self._at:
                 self._at[column.name] = at
                 self._quantities[column.name] = known
@@ -122,6 +140,17 @@ def numeric(row: Row, of: Quantity) -> float:
     return value
 
 
+def at_size(of: Quantity, value: float) -> str:
+    """A place on an axis of sizes: ``"batch size 16"``, ``"900 MHz"``, ``"512 prompt tokens"``."""
+    if of.title.endswith("tokens"):
+        return f"{value:,.0f} {of.title if value != 1 else of.title[:-1]}"
+    if of.unit == "MHz":
+        return of.told(value)
+    if of.title == "requests at once":
+        return f"{compact(value)} {of.title if value != 1 else 'request at once'}"
+    return f"{of.title} {compact(value)}{'/s' if of.unit == '1/s' else ''}"
+
+
 def distinct(found: Records, named: str, load: str | None) -> list[str]:
     """The names of rows, each once: where they repeat, the load tells them apart, and else a number.
 
@@ -144,6 +173,19 @@ def distinct(found: Records, named: str, load: str | None) -> list[str]:
     return once
 
 
+def labelled(rows: Sequence[Row], of: Quantity) -> list[Row]:
+    """Rows with their figure as a short label, and the letters that the longest of them takes."""
+    labels = [compact(numeric(row, of)) for row in rows]
+    longest = max(map(len, labels), default=0)
+    if longest > _SHORT:
+        labels = [
+            label if len(label) <= _SHORT else f"{numeric(row, of):.2g}"
+            for label, row in zip(labels, rows, strict=True)
+        ]
+        longest = max(map(len, labels))
+    return [{**row, "label": label, "chars": longest} for row, label in zip(rows, labels, strict=True)]
+
+
 def positive(rows: Sequence[Row], *fields: str) -> list[Row]:
     """Those that a log axis can show."""
     return [row for row in rows if all(isinstance(v := row[field], float | int) and v > 0 for field in fields)]
@@ -152,7 +194,7 @@ def positive(rows: Sequence[Row], *fields: str) -> list[Row]:
 def placed(
     marks: Sequence[Mark], xs: Sequence[float], factor: float = 1.0, *, log: bool = False
 ) -> dict[str, list[Row]]:
-    """Marks as the datasets ``marks`` and ``intervals``; a label each in a lane and on the side where there is room.
+    """Marks as the datasets ``marks`` and ``intervals``; each label on the side and in a lane where it has room.
 
     Args:
         marks: Those without a place are left out.
@@ -160,15 +202,50 @@ def placed(
         factor: From the marks' unit to it.
         log: Whether the axis is a log axis.
     """
-    ordered = sorted((mark.x, at, mark) for at, mark in enumerate(marks) if mark.x is not None)
-    least, most = min(xs, default=0.0), max(xs, default=0.0)
-    middle = math.sqrt(least * most) if log else (least + most) / 2
+    shown = [mark for mark in marks if mark.x is not None]
+    at = {id(mark): (mark.x or 0.0) * factor for mark in shown}
+    ends = [place for place in (*xs, *at.values()) if not log or place > 0]
+    least, most = min(ends, default=0.0), max(ends, default=0.0)
+
+    def fraction(x: float) -> float:
+        low, here, high = (math.log(one) for one in (least, x, most)) if log else (least, x, most)
+        return (here - low) / (high - low) if high > low else 0.5
+
+    # From the edges inwards: a label hangs over the marks between it and the middle, whose lines begin below it.
+    ordered = sorted(shown, key=lambda mark: (-abs(fraction(at[id(mark)]) - 0.5), at[id(mark)], mark.label))
+    taken: list[tuple[int, float, float]] = []
     places: list[Row] = []
-    intervals: list[Row] = []
-    for lane, (x, _, mark) in enumerate(ordered):
-        label = printable(mark.label)
-        side = "right" if x * factor > middle else "left"
-        places.append({"x": x * factor, "label": label, "lane": lane, "align": side})
-        if mark.low is not None and mark.high is not None:
-            intervals.append({"low": mark.low * factor, "high": mark.high * factor, "label": label})
-    return {"marks": places, "intervals": intervals}
+    for mark in ordered:
+        x, label = at[id(mark)], printable(mark.label)
+        right = fraction(x) > 0.5
+        width = min(1.0, (_LETTER * len(label) + _BESIDE) / _NARROW)
+        low, high = (fraction(x) - width, fraction(x)) if right else (fraction(x), fraction(x) + width)
+        lane = 1 + max((lane for lane, left, end in taken if left <= high and low <= end), default=-1)
+        taken.append((lane, low, high))
+        places.append({"x": x, "label": label, "lane": lane, "align": "right" if right else "left"})
+    intervals: list[Row] = [
+        {"low": mark.low * factor, "high": mark.high * factor, "label": printable(mark.label)}
+        for mark in shown if mark.low is not None and mark.high is not None
+    ]  # fmt: skip
+    return {"marks": sorted(places, key=lambda row: (_x_of(row), str(row["label"]))), "intervals": intervals}
+
+
+def _x_of(row: Row) -> float:
+    return float(row["x"] or 0.0)
+
+
+def stacked_panels(panels: int, marks: Sequence[Row], height: int) -> dict[str, Param]:
+    """Where the panels of a chart lie below the labels of its marks, in pixels: the parameters of its template.
+
+    Args:
+        panels: How many there are.
+        marks: The dataset of that name.
+        height: Of a panel.
+    """
+    lanes = 1 + max((int(row["lane"] or 0) for row in marks), default=-1)
+    top = LANE * lanes + 6 if lanes else 4
+    found: dict[str, Param] = {"height": top + panels * height + (panels - 1) * GAP}
+    for at in range(panels):
+        upper = top + at * (height + GAP)
+        found |= {f"top_{at}": upper, f"bottom_{at}": upper + height}
+    return found

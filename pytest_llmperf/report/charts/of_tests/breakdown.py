@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row, number, room, slug
+from pytest_llmperf.report.charts.quantities import drawn_in
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.results import ConditionRecord, TestRecord
 
@@ -25,20 +26,22 @@ def breakdown(test: TestRecord) -> Chart | None:
         "this run": {name: one.value for name, one in found.items()},
         "baseline": {name: one.baseline for name, one in found.items()},
     }
+    suffix, unit, factor = drawn_in("s", [sum(v for v in bars["this run"].values() if v is not None and v > 0)])
+    field = suffix.strip("_")
     rows: list[Row] = []
     totals: list[Row] = []
     for bar, parts in bars.items():
-        known = {name: value for name, value in parts.items() if value is not None and value >= 0}
+        known = {name: value for name, value in parts.items() if value is not None and value > 0}
         whole = sum(known.values())
         if not ({"prefill_time", "decode_time"} & known.keys()) or whole <= 0:
             continue
         rows += [
-            {"bar": bar, "part": _PARTS[name], "order": at, "ms": number(known[name], 1e3),
+            {"bar": bar, "part": _PARTS[name], "order": at, field: number(known[name], factor),
              "share_percent": number(known[name] / whole, 100)}
             for at, name in enumerate(_PARTS) if name in known
         ]  # fmt: skip
         totals.append(
-            {"bar": bar, "ms": number(whole, 1e3), "room": room(1e3 * whole), "label": format_value(whole, "s")}
+            {"bar": bar, field: number(whole, factor), "room": room(factor * whole), "label": format_value(whole, "s")}
         )
     if not rows or rows[0]["bar"] != "this run":
         return None
@@ -50,10 +53,12 @@ def breakdown(test: TestRecord) -> Chart | None:
         rows=rows,
         extra={"totals": totals},
         params={
-            "x": "ms",
+            "x": field,
+            "x_ticks": [],
             "y": "bar",
-            "x_title": "medians of one request (ms)",
+            "x_title": f"medians of one request ({unit})",
             "parts": list(_PARTS.values()),
+            "shown": [part for part in _PARTS.values() if any(row["part"] == part for row in rows)],
             "height": 32 * len(totals),
         },
     )
@@ -61,9 +66,7 @@ def breakdown(test: TestRecord) -> Chart | None:
 
 def _told(parts: dict[str, float | None], found: dict[str, ConditionRecord]) -> str:
     known = [
-        f"{_PARTS[name]} {format_value(value, 's')}"
-        for name, value in parts.items()
-        if value is not None and value >= 0
+        f"{_PARTS[name]} {format_value(value, 's')}" for name, value in parts.items() if value is not None and value > 0
     ]
     said = f"Medians of one request: {', '.join(known)}."
     unknown = []

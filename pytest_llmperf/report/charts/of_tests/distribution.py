@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pytest_llmperf.report.charts.chart import Chart, Row, number, slug
 from pytest_llmperf.report.charts.quantities import title_of
 from pytest_llmperf.report.units import format_change, format_value
-from pytest_llmperf.report.wording import better_of, evidence, format_interval, plural, unit_of, values
+from pytest_llmperf.report.wording import format_interval, plural
 from pytest_llmperf.results import WORST_FIRST, MetricValue, TestRecord, VerdictRecord
 
 __all__ = ["distribution"]
@@ -17,6 +17,8 @@ __all__ = ["distribution"]
 _MEASURED = ("ttft", "tpot", "e2e_latency", "throughput", "power", "tpj")
 #: An interval is drawn as far as it reaches at most so many widths of everything else to either side.
 _REACH = 1.0
+#: A tolerance is drawn as far as so many times the largest change.
+_BAND = 1.5
 #: So many repeats a metric are drawn at most, evenly chosen.
 _REPEATS = 60
 
@@ -53,10 +55,10 @@ def _against_baseline(test: TestRecord, gated: Sequence[VerdictRecord]) -> Chart
     return Chart(
         id=slug(test.nodeid, "distribution"),
         template="distribution",
-        title="Launches against the baseline",
-        description=" ".join(f"{title_of(v.metric)}: {_told(test, v)}." for v in gated),
+        title="Each launch against the baseline",
+        description=f"Medians of launches, in percent of the baseline: {'; '.join(map(_told, gated))}.",
         rows=rows,
-        extra={"repeats": repeats, "band": band, "interval": interval, "cuts": cuts},
+        extra={"repeats": repeats, "band": _within(band, [*rows, *interval]), "interval": interval, "cuts": cuts},
         params={"x_title": "change (%); shaded: tolerance", "height": 58 * len(gated)},
     )
 
@@ -66,19 +68,33 @@ def _label(verdict: VerdictRecord) -> str:
     return f"{title_of(verdict.metric)}{change}, {verdict.verdict}"
 
 
-def _told(test: TestRecord, verdict: VerdictRecord) -> str:
+def _told(verdict: VerdictRecord) -> str:
     if verdict.change is None:
-        return verdict.verdict
-    said = values(verdict, unit_of(test.metrics, verdict.metric))
-    return f"{verdict.verdict}, {said}, {evidence(verdict, better_of(test.metrics, verdict.metric))}"
+        return f"{title_of(verdict.metric)} {verdict.verdict}"
+    interval = f" ({format_interval(verdict.interval)})" if verdict.interval is not None else ""
+    return f"{title_of(verdict.metric)} {format_change(verdict.change)}{interval}, {verdict.verdict}"
+
+
+def _within(bands: Sequence[Row], shown: Iterable[Row]) -> list[Row]:
+    """Bands as far as the chart needs to reach: one wide tolerance would make all changes of the others small."""
+    fields = ("change_percent", "low_percent", "high_percent")
+    sizes = [abs(value) for row in shown for field in fields if isinstance(value := row.get(field), float)]
+    ends = [abs(value) for row in bands for field in fields if isinstance(value := row.get(field), float)]
+    reach = max(_BAND * max(sizes, default=0.0), min(ends, default=0.0))
+
+    def cut(value: object) -> float | None:
+        return max(-reach, min(reach, value)) if isinstance(value, float) else None
+
+    return [{**row, "low_percent": cut(row["low_percent"]), "high_percent": cut(row["high_percent"])} for row in bands]
 
 
 def _tolerated(verdict: VerdictRecord) -> Row:
     """The band within the tolerance, the same ratio to either side; without ends for one that no ratio can have."""
     if verdict.tolerance <= -1:
-        return {"low_percent": None, "high_percent": None}
+        return {"low_percent": None, "high_percent": None, "tolerance": None}
     up, down = verdict.tolerance, 1 / (1 + verdict.tolerance) - 1
-    return {"low_percent": number(min(up, down), 100), "high_percent": number(max(up, down), 100)}
+    told = format_interval((min(up, down), max(up, down)))
+    return {"low_percent": number(min(up, down), 100), "high_percent": number(max(up, down), 100), "tolerance": told}
 
 
 def _dots(launches: Sequence[Sequence[float]], centre: float, unit: str) -> tuple[list[Row], list[Row]]:

@@ -38,7 +38,7 @@ def trace(test: TestRecord) -> Chart | None:
         description=_told(line),
         rows=rows,
         extra={"phases": phases, "capped": _capped(line)},
-        params={"phases": named},
+        params={"phases": named, "shown": [name for name in named if any(row["phase"] == name for row in phases)]},
     )
 
 
@@ -75,5 +75,10 @@ def _told(line: Timeline) -> str:
     reasons = list(dict.fromkeys(held.reason for held in line.capped))
     said += f"; held down by {', '.join(reasons)}" if reasons else "; nothing held the clock down"
     spans = {name: sum(s.end - s.start for s in line.phases if s.phase == name) for name in _PHASES}
-    told = [f"{_PHASES[name]} {format_value(seconds, 's')}" for name, seconds in spans.items() if seconds > 0]
+    counts = {name: sum(span.phase == name for span in line.phases) for name in _PHASES}
+    told = [
+        f"{_PHASES[name]} {format_value(seconds, 's')}{f' in {counts[name]} stretches' if counts[name] > 1 else ''}"
+        for name, seconds in spans.items()
+        if seconds > 0
+    ]
     return f"{said}. {'Phases: ' + ', '.join(told) if told else 'Phases are not known'}."

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import LABELS, chart, legend, marks, nominal, number, order
+from pytest_llmperf.report.charts.templates.parts import HEIGHT, by_values, chart, legend, marks, nominal, number, order
 
 __all__ = ["specs"]
 
 _HEIGHT = 260
-_LOG: dict[str, Any] = {"type": "log"}
 
 
 def specs() -> dict[str, alt.LayerChart]:
@@ -27,22 +24,12 @@ def specs() -> dict[str, alt.LayerChart]:
     }
 
 
-def _x(padding: int = 12, **scale: Any) -> alt.X:
-    return alt.X(
-        field="$x",
-        type="quantitative",
-        title="$x_title",
-        scale=alt.Scale(nice=False, padding=padding, **(scale or {"zero": False})),
-    )
+def _x(padding: int = 12) -> alt.X:
+    return alt.X(**by_values("x", padding))
 
 
-def _y(padding: int = 12, **scale: Any) -> alt.Y:
-    return alt.Y(
-        field="$y",
-        type="quantitative",
-        title="$y_title",
-        scale=alt.Scale(nice=False, padding=padding, **(scale or {"zero": False})),
-    )
+def _y(padding: int = 12) -> alt.Y:
+    return alt.Y(**by_values("y", padding))
 
 
 def _told() -> list[alt.Tooltip]:
@@ -73,16 +60,19 @@ def _path() -> alt.LayerChart:
     """Points in the order in which the load grows, each with its load beside it."""
     base = chart("rows").encode(x=_x(), y=_y())
     line = base.mark_line().encode(order=order("order"))
-    told = [nominal("label", "$label_title"), *_told()]
-    points = base.mark_point().encode(tooltip=told)
-    text = base.transform_filter("isValid(datum.label)").mark_text(align="right", dx=-6, dy=-8).encode(
-        text=alt.Text(field="label", type="nominal")
-    )  # fmt: skip
+    points = base.mark_point().encode(tooltip=[number("$label", "$label_title"), *_told()])
+    # To the left of a curve that rises; but within the chart at its left edge.
+    side = alt.ExprRef("datum.align == 'left' ? -4 : -6")
+    text = base.transform_filter("isValid(datum.label)").mark_text(
+        align=alt.ExprRef("datum.align"), dx=side, dy=-9
+    ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
     marked = chart("marks").encode(x=_x(), y=_y())
     ring = marked.mark_point(style="mark-ring", size=190, filled=False).encode(
         tooltip=[nominal("note", "mark"), *_told()]
     )
-    note = marked.mark_text(style="mark-text", align="left", dx=12, dy=14).encode(
+    beside = alt.ExprRef("datum.align == 'left' ? 12 : -14")
+    below = alt.ExprRef("datum.align == 'left' ? 14 : -9")
+    note = marked.mark_text(style="mark-text", align=alt.ExprRef("datum.align"), dx=beside, dy=below).encode(
         text=alt.Text(field="note", type="nominal")
     )  # fmt: skip
     return alt.layer(line, points, text, ring, note).properties(height=_HEIGHT)
@@ -91,51 +81,62 @@ def _path() -> alt.LayerChart:
 def _line() -> alt.LayerChart:
     """A share over sizes that double: from zero on, over a log axis."""
     y = alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=True))
-    base = chart("rows").encode(x=_x(**_LOG), y=y)
+    base = chart("rows").encode(x=_x(), y=y)
     return alt.layer(base.mark_line(), base.mark_point().encode(tooltip=_told())).properties(height=180)
 
 
 def _corner() -> alt.LayerChart:
-    """Over the load on log axes, with places pointed out."""
-    x = _x(**_LOG)
-    x.axis = alt.Axis(grid=False)
-    base = chart("rows").encode(x=x, y=_y(**_LOG, range=[_HEIGHT, LABELS]))
+    """Over the load on log axes, with places pointed out, and the two limits whose corner was fitted."""
+    x, y = alt.X(**by_values("x", grid=False)), alt.Y(**by_values("y", range=["$bottom_0", "$top_0"]))
+    base = chart("rows").encode(x=x, y=y)
     curve = alt.layer(base.mark_line(), base.mark_point().encode(tooltip=_told()))
+    bounds = chart("envelope").encode(x=x, y=y).mark_line(style="centre").encode(order=order("order"))
     band, rule, text = marks(x)
-    return alt.layer(band, rule, curve, text).resolve_scale(y="independent").properties(height=_HEIGHT)
+    return (
+        alt.layer(band, rule, alt.layer(bounds, curve), text).resolve_scale(y="independent").properties(height=HEIGHT)
+    )
 
 
 def _proportion() -> alt.LayerChart:
-    """How one figure grows with another on log axes, beside growing in proportion."""
-    base = chart("rows").encode(x=_x(28, **_LOG), y=_y(28, **_LOG))
-    line = base.mark_line().encode(order=order("order"))
-    told = [nominal("label", "$label_title"), *_told()]
+    """How one figure grows with another on log axes, a curve for each load, beside growing in proportion."""
+    x, y = _x(34), _y(36)
+    color = alt.Color(field="$series", type="ordinal", legend=legend("$series_title", 45, beside=130))
+    base = chart("rows").encode(x=x, y=y, color=color)
+    told = [nominal("name", "$label_title"), nominal("$series", "$series_title"), *_told()]
     points = base.mark_point().encode(tooltip=told)
-    side = alt.ExprRef("datum.align == 'left' ? -2 : 4")
-    text = base.mark_text(align=alt.ExprRef("datum.align"), dx=side, dy=18, limit=150)
-    text = text.encode(text=alt.Text(field="label", type="nominal"))
-    even = chart("proportion").encode(x=_x(28, **_LOG), y=_y(28, **_LOG))
+    even = chart("proportion").encode(x=x, y=y, detail=alt.Detail(field="$series", type="nominal"))
     straight = even.mark_line(style="centre").encode(order=order("order"))
-    named = even.transform_filter("isValid(datum.note)").mark_text(style="note", align="right", dx=-8, dy=2).encode(
+    note = even.transform_filter("isValid(datum.note)").mark_text(style="note", align="right", dx=-8, dy=-6).encode(
         text=alt.Text(field="note", type="nominal")
     )  # fmt: skip
-    return alt.layer(straight, named, line, points, text).properties(height=_HEIGHT)
+    # Below the curve of the smallest load; models of nearly one size share a place.
+    names = chart("names").encode(x=x, y=y).mark_text(baseline="top", lineBreak="\n", dy=10, limit=150).encode(
+        text=alt.Text(field="name", type="nominal")
+    )  # fmt: skip
+    return alt.layer(straight, note, base.mark_line(), points, names).properties(height=_HEIGHT)
 
 
 def _roofline() -> alt.LayerChart:
+    decades = [10.0**exponent for exponent in range(-3, 7)]
+    ticks = alt.Axis(values=decades, labelExpr="format(datum.value, ',.4~r')")
     x = alt.X(
         field="intensity", type="quantitative", title="arithmetic intensity (FLOP/B)",
-        scale=alt.Scale(type="log", nice=False, padding=8),
+        scale=alt.Scale(type="log", nice=False, padding=8), axis=ticks,
     )  # fmt: skip
     y = alt.Y(
         field="tflop_per_s", type="quantitative", title="reached (TFLOP/s)",
-        scale=alt.Scale(type="log", nice=False, padding=8),
+        scale=alt.Scale(type="log", nice=False, padding=8), axis=ticks,
     )  # fmt: skip
     roofs = chart("roofs").encode(x=x, y=y)
     lines = roofs.mark_line(style="roof").encode(detail=alt.Detail(field="roof", type="nominal"), order=order("order"))
     named = roofs.transform_filter("isValid(datum.label)").mark_text(
         style="note", baseline="bottom", align=alt.ExprRef("datum.align"), dy=-5
     ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
+    # Dashed, what the board itself reached: a copy and a matrix product.
+    reached = chart("reached").encode(x=x, y=y, tooltip=[nominal("note", "reached")])
+    own = reached.mark_line(style="centre").encode(
+        detail=alt.Detail(field="roof", type="nominal"), order=order("order")
+    )
     entries, phases = legend(None, 80), ["prefill", "decode"]
     points = chart("rows").mark_point(size=52, opacity=0.85).encode(
         x=x, y=y,
@@ -146,4 +147,4 @@ def _roofline() -> alt.LayerChart:
         tooltip=[nominal("test", "test"), nominal("phase", "phase"), number("intensity", "FLOP/B"),
                  number("tflop_per_s", "TFLOP/s"), number("share_percent", "of the roof (%)", ".3~r")],
     )  # fmt: skip
-    return alt.layer(lines, named, points).properties(height=300)
+    return alt.layer(own, lines, named, points).properties(height=300)

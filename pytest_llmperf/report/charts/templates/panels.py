@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import LABELS, chart, marks, nominal, number
+from pytest_llmperf.report.charts.templates.parts import HEIGHT, chart, marks, nominal, number
 
 __all__ = ["specs"]
 
@@ -30,7 +30,7 @@ _POWER = _Panel("power_w", "power (W)")
 _CLOCK = _Panel("clock_mhz", "SM clock (MHz)")
 _ACTIVITY = _Panel("activity_percent", "SM activity (%)", zero=True)
 _EFFICIENCY = _Panel("tokens_per_j", "$efficiency_title")
-_LATENCY = _Panel("latency_ms", "$latency_title")
+_LATENCY = _Panel("$latency", "$latency_title")
 
 
 def specs() -> dict[str, alt.LayerChart]:
@@ -44,16 +44,17 @@ def specs() -> dict[str, alt.LayerChart]:
     }
 
 
-def _y(panel: _Panel, at: int, top: int = 0) -> alt.Y:
-    upper = top + at * (_HEIGHT + _GAP)
-    scale = alt.Scale(zero=panel.zero, nice=True, range=[upper + _HEIGHT, upper])
+def _y(panel: _Panel, place: list[int] | list[str]) -> alt.Y:
+    scale = alt.Scale(zero=panel.zero, nice=True, range=place)
     # Left, all of them: Vega-Lite would put the axis of every further scale to the right.
     axis = alt.Axis(orient="left", offset=0, tickCount=4, titlePadding=8, minExtent=42, maxExtent=42)
+    if panel is _CLOCK:
+        axis.format = ".0f"
     return alt.Y(field=panel.field, type="quantitative", title=panel.title, scale=scale, axis=axis)
 
 
-def _height(panels: int, top: int = 0) -> int:
-    return top + panels * _HEIGHT + (panels - 1) * _GAP
+def _height(panels: int) -> int:
+    return panels * _HEIGHT + (panels - 1) * _GAP
 
 
 def _trace(*panels: _Panel) -> alt.LayerChart:
@@ -63,7 +64,7 @@ def _trace(*panels: _Panel) -> alt.LayerChart:
     x = alt.X(field="seconds", type="quantitative", title=title, scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
     start = alt.X(field="start", type="quantitative", title=title)
     color = alt.Color(field="phase", type="nominal", scale=alt.Scale(domain=["$phases"], range="category"),
-                      legend=alt.Legend(symbolOpacity=0.5, title=None))  # fmt: skip
+                      legend=alt.Legend(symbolOpacity=0.5, title=None, values=["$shown"]))  # fmt: skip
     told = [nominal("phase", "phase"), number("start", "from (s)"), number("end", "to (s)")]
     phases = chart("phases").mark_rect(opacity=0.17, clip=True).encode(
         x=start, x2=alt.X2(field="end"), y=alt.value(0), y2=alt.value(below), color=color, tooltip=told
@@ -82,7 +83,8 @@ def _trace(*panels: _Panel) -> alt.LayerChart:
     )  # fmt: skip
     lines = []
     for at, panel in enumerate(panels):
-        y = _y(panel, at)
+        upper = at * (_HEIGHT + _GAP)
+        y = _y(panel, [upper + _HEIGHT, upper])
         told_here = [number("seconds", "time (s)"), *(number(p.field, p.title) for p in panels)]
         base = chart("rows")
         line = base.mark_line(style="trace", interpolate="step" if panel is _CLOCK else "linear")
@@ -93,15 +95,14 @@ def _trace(*panels: _Panel) -> alt.LayerChart:
 
 
 def _sweep(*panels: _Panel) -> alt.LayerChart:
-    height = _height(len(panels), LABELS)
     scale = alt.Scale(zero=False, nice=False, padding=12)
-    axis = alt.Axis(grid=False)
+    axis = alt.Axis(grid=False, format=".0f")
     x = alt.X(field="clock_mhz", type="quantitative", title="SM clock (MHz)", scale=scale, axis=axis)
     lines = []
-    told = [number("clock_mhz", "SM clock (MHz)"), *(number(p.field, p.title) for p in panels)]
+    told = [number("clock_mhz", "SM clock (MHz)", ".0f"), *(number(p.field, p.title) for p in panels)]
     for at, panel in enumerate(panels):
-        y = _y(panel, at, LABELS)
+        y = _y(panel, [f"$bottom_{at}", f"$top_{at}"])  # below the labels of the marks, however many there are
         line = chart("rows").mark_line().encode(x=x, y=y)
         lines.append(alt.layer(line, chart("rows").mark_point().encode(x=x, y=y, tooltip=told)))
     band, rule, text = marks(x)
-    return alt.layer(band, rule, *lines, text).resolve_scale(y="independent").properties(height=height)
+    return alt.layer(band, rule, *lines, text).resolve_scale(y="independent").properties(height=HEIGHT)

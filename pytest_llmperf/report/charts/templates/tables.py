@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from pytest_llmperf.report.charts.templates.parts import HEIGHT, chart, legend, nominal, number
+from pytest_llmperf.report.charts.templates.parts import HEIGHT, by_values, chart, legend, nominal, number
 
 __all__ = ["specs"]
 
@@ -33,7 +33,7 @@ def _heatmap() -> alt.LayerChart:
 
 def _grouped() -> alt.LayerChart:
     """Bars side by side within a category."""
-    x = alt.X(field="$x", type="ordinal", title="$x_title", axis=alt.Axis(labelAngle=0),
+    x = alt.X(field="$x", type="ordinal", title="$x_title", axis=alt.Axis(labelAngle=0), sort=None,
               scale=alt.Scale(paddingInner=0.25))  # fmt: skip
     offset = alt.XOffset(field="$series", type="ordinal")
     y = alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=True))
@@ -43,10 +43,11 @@ def _grouped() -> alt.LayerChart:
     base = chart("rows").encode(x=x, xOffset=offset, y=y)
     told = [nominal("$x", "$x_title"), nominal("$series", "$series_title"), number("$y", "$y_title")]
     bars = base.mark_bar().encode(color=color, tooltip=told)
-    size = alt.ExprRef("min(11, bandwidth('xOffset') / 2.6)")
+    # As large as the longest label allows, and none where it could not be read.
+    size = "(bandwidth('xOffset') + 2) / (datum.chars * 0.66)"
     text = base.mark_text(
-        baseline="bottom", dy=-3, fontSize=size,
-        opacity=alt.ExprRef("bandwidth('xOffset') < 17 ? 0 : 1"),
+        baseline="bottom", dy=-3, fontSize=alt.ExprRef(f"min(11, {size})"),
+        opacity=alt.ExprRef(f"{size} < 7.5 ? 0 : 1"),
     ).encode(text=alt.Text(field="label", type="nominal"))  # fmt: skip
     return alt.layer(bars, text).properties(height=230)
 
@@ -65,8 +66,7 @@ def _bars() -> alt.LayerChart:
 def _dots() -> alt.LayerChart:
     """On a log axis, which has no zero for a bar to begin at."""
     y = alt.Y(field="name", type="nominal", sort=None, title=None, axis=alt.Axis(labelLimit=220, grid=True))
-    x = alt.X(field="$x", type="quantitative", title="$x_title", scale=alt.Scale(type="log", nice=True, padding=30))
-    base = chart("rows").encode(x=x, y=y)
+    base = chart("rows").encode(x=alt.X(**by_values("x", 34)), y=y)
     points = base.mark_point(size=90, filled=True).encode(
         tooltip=[nominal("name", "$name_title"), number("$x", "$x_title")]
     )  # fmt: skip

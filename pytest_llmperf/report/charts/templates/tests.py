@@ -37,8 +37,7 @@ def _distribution() -> alt.LayerChart:
     percent = "+.3~r"
     band = chart("band").mark_rect(style="band").encode(
         x=alt.X(field="low_percent", type="quantitative"), x2=alt.X2(field="high_percent"), y=y,
-        tooltip=[nominal("metric", "metric"), number("low_percent", "tolerance from (%)", percent),
-                 number("high_percent", "to (%)", percent)],
+        tooltip=[nominal("metric", "metric"), nominal("tolerance", "tolerance")],
     )  # fmt: skip
     centre = chart("band").mark_tick(style="centre", thickness=1).encode(
         x=alt.X(field="centre_percent", type="quantitative"), y=y
@@ -83,11 +82,13 @@ def _launches() -> alt.LayerChart:
 def _stacked() -> alt.LayerChart:
     """A bar a row, divided into parts: where a request's time went, or what joules went into."""
     y = alt.Y(field="$y", type="nominal", sort=None, title=None, axis=alt.Axis(labelLimit=220))
-    x = alt.X(field="$x", type="quantitative", title="$x_title", stack="zero")
+    x = alt.X(
+        field="$x", type="quantitative", title="$x_title", stack="zero", axis=alt.Axis(values=["$x_ticks"])
+    )  # fmt: skip
     bars = chart("rows").mark_bar(size=20).encode(
         x=x, y=y, order=order("order"),
         color=alt.Color(field="part", type="nominal", sort=["$parts"],
-                        legend=legend(None, 75),
+                        legend=legend(None, 85, shown=["$shown"]),
                         scale=alt.Scale(domain=["$parts"], range="category")),
         tooltip=[nominal("$y", "of"), nominal("part", "part"), number("$x", "$x_title"),
                  number("share_percent", "share (%)", ".3~r")],
