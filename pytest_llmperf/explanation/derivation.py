@@ -13,6 +13,7 @@ from pytest_llmperf.explanation.sentences import Explanation, explain
 from pytest_llmperf.explanation.statistics import again
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
+from pytest_llmperf.report.units import shortened
 from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive", "plain"]
@@ -108,9 +109,9 @@ def chosen(results: Results, test: str | None) -> list[TestRecord]:
         return tests
     found = [one for one in tests if one.nodeid == test] or [one for one in tests if test in one.nodeid]
     if not found:
-        names = ", ".join(one.nodeid for one in tests[:3]) or "none at all"
+        names = ", ".join(shortened(one.nodeid) for one in tests[:3]) or "none at all"
         raise ResultsError(
-            f"The run has no test whose id is or contains {test!r}.",
+            f"The run has no test whose id is or contains {shortened(test)!r}.",
             remedy=f"It has {len(tests)}, the first of which: {names}.",
         )
     return found

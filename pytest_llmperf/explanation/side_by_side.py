@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pytest_llmperf.explanation.comparison import ComparedMetric, ComparedRuns, ComparedTest
 from pytest_llmperf.explanation.printing import WIDTH, wrapped
 from pytest_llmperf.explanation.statistics import CONFIDENCE
-from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.units import format_change, format_value, shortened
 from pytest_llmperf.results import Results
 
 __all__ = ["compared_lines"]
@@ -26,7 +26,7 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
         yield from _test(test)
     for side, names in (("A", compared.only_a), ("B", compared.only_b)):
         for name in names:
-            yield from wrapped(f"only in {side}: {name}")
+            yield from wrapped(f"only in {side}: {shortened(name)}")
     if any(metric.outside_noise for test in compared.tests for metric in test.metrics):
         yield ""
         yield from wrapped(
@@ -37,7 +37,7 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
 
 
 def _test(test: ComparedTest) -> Iterator[str]:
-    yield from wrapped(test.nodeid)
+    yield from wrapped(shortened(test.nodeid))
     if test.incomparable:
         yield from wrapped(f"Not comparable: {'; '.join(test.incomparable)}", 2)
     if test.differences:

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_llmperf.report import notices
 from pytest_llmperf.report.commands import command_lines, saving
 from pytest_llmperf.report.rows import Line, rows, verdict_cell
-from pytest_llmperf.report.units import format_change, printable
+from pytest_llmperf.report.units import format_change, printable, shortened
 from pytest_llmperf.report.wording import (
     acceptance,
     better_of,
@@ -81,7 +81,7 @@ def failure_paragraph(record: Mapping[str, Any], command: str | None = None) -> 
         record: As results.json keeps it.
         command: That of the run, so that what it recommends is what the user would type.
     """
-    lines = [f"{_decided_by(record)}: {record['nodeid']}"]
+    lines = [f"{_decided_by(record)}: {shortened(record['nodeid'])}"]
     if record["invalid"]:
         lines.append(f"  The measurement cannot be trusted: {record['invalid']}")
     first, *others = record.get("explanation") or (None,)
