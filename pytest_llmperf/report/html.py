@@ -7,7 +7,6 @@ import html
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,17 +191,16 @@ def _figures(
     of_owner: dict[int, dict[str, Chart]] = {}
     found: list[tuple[int, list[Chart]]] = []
     failures: list[str] = []
+    repeats = len(results.tests) <= _WHOLE
     tasks: list[tuple[Finding | TestRecord, Callable[[], list[Chart]]]] = [
         *((finding, functools.partial(charts.charts_of_finding, finding, results)) for finding in results.findings),
-        *((test, functools.partial(charts.charts_of_test, test)) for test in tests),
+        *((test, functools.partial(charts.charts_of_test, test, repeats=repeats)) for test in tests),
     ]
     for of, draw in tasks:
         try:
             found.append((id(of), draw()))
         except Exception as error:  # one odd record must not lose the others' charts, nor the page
             failures.append(told(error))
-    if len(results.tests) > _WHOLE:
-        found = [(owner, [_without_repeats(chart) for chart in drawn]) for owner, drawn in found]
     for owner, drawn in found:
         of_owner[owner] = {f"chart-{len(shown) + n}": chart for n, chart in enumerate(drawn)}
         shown |= of_owner[owner]
@@ -210,10 +208,6 @@ def _figures(
         return shown, of_owner, None
     lost = plural(len(failures), "test or finding", "tests or findings")
     return shown, of_owner, f"The charts of {lost} could not be made: {failures[0]}."
-
-
-def _without_repeats(chart: Chart) -> Chart:
-    return replace(chart, extra={**chart.extra, "repeats": ()}) if "repeats" in chart.extra else chart
 
 
 def _terms(results: Results) -> Callable[[str], Any]:
