@@ -184,7 +184,10 @@ def _test(a: TestRecord, b: TestRecord, limits: tuple[str | None, ...], runs: tu
         if before.value is not None and now.value is not None and before.unit == now.unit
     ]
     only_one = [
-        (name, f"no value in {'A' if before.value is None else 'B'} ({before.reason or now.reason})")
+        (
+            name,
+            f"no value in {'A' if before.value is None else 'B'} ({before.reason or now.reason or 'no reason kept'})",
+        )
         for name, (before, now) in both.items()
         if (before.value is None) != (now.value is None)
     ]

@@ -9,7 +9,7 @@ from pytest_llmperf.explanation.most import Extremes, extremes, told_by_another
 from pytest_llmperf.explanation.printing import WIDTH, wrapped
 from pytest_llmperf.explanation.statistics import CONFIDENCE
 from pytest_llmperf.report.cells import before_parameters, labels
-from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.units import format_change, format_value, shortened
 from pytest_llmperf.report.wording import plural
 from pytest_llmperf.results import Results
 
@@ -52,7 +52,7 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
             yield from wrapped(f"only in {side}, {len(names)} tests: {', '.join(labels(names))}")
             continue
         for name in names:
-            yield from wrapped(f"only in {side}: {name}")
+            yield from wrapped(f"only in {side}: {shortened(name)}")
     if any(metric.outside_noise for test in compared.tests for metric in test.metrics):
         yield ""
         yield from wrapped(
@@ -112,7 +112,7 @@ def _extremes(one: Extremes, names: dict[str, str]) -> str:
 
 
 def _test(test: ComparedTest, shared: _Shared) -> Iterator[str]:
-    yield from wrapped(test.nodeid)
+    yield from wrapped(shortened(test.nodeid))
     if test.incomparable != shared[0]:
         yield from wrapped(f"Not comparable: {'; '.join(test.incomparable)}", 2)
     if test.differences != shared[1]:

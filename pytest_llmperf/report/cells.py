@@ -13,7 +13,6 @@ from pytest_llmperf.report.wording import (
     failed_otherwise,
     format_interval,
     improved,
-    short_name,
     verdict_word,
 )
 from pytest_llmperf.results import TestRecord, VerdictRecord
@@ -35,7 +34,7 @@ def labels(nodeids: Sequence[str]) -> list[str]:
 
     Two tests of the same name in two files are told apart by the name of the file before theirs.
     """
-    names = [short_name(nodeid) for nodeid in nodeids]
+    names = [printable(nodeid.partition("::")[2] or nodeid) for nodeid in nodeids]
     plain = names and all(name.rpartition("::")[2].startswith("test_") for name in (n.partition("[")[0] for n in names))
     if plain:
         names = [_without_prefix(name) for name in names]

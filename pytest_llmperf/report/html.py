@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import html
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import markupsafe
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report import charts
 from pytest_llmperf.report.charts import Chart
+from pytest_llmperf.report.failures import told
 from pytest_llmperf.report.page import anchors, embedded, facts, overview
 from pytest_llmperf.report.units import format_change, format_value
 from pytest_llmperf.report.upkeep import sentences
@@ -29,6 +30,7 @@ from pytest_llmperf.report.wording import (
     format_interval,
     format_tolerance,
     judged,
+    plural,
     serving_engines,
     unit_of,
     value_of,
@@ -82,6 +84,22 @@ def render(results: Results, template: Path | None = None) -> str:
         raise ResultsError(f"The report template {folder / name}, line {error.lineno}: {error.message}.") from None
     except jinja2.UndefinedError as error:
         raise ResultsError(f"The report template {folder / name}: {error.message}.") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ResultsError(
+            f"The report template {folder / name}, or one that it includes, line {line}: not UTF-8."
+        ) from None
+    except Exception as error:
+        if template is None:
+            raise
+        raise ResultsError(f"The report template {_place(error, folder) or folder / name}: {told(error)}.") from None
+
+
+def _place(error: Exception, folder: Path) -> str | None:
+    """The line of a template in a folder that raised an error, or called what did."""
+    frames = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(path, line) for path, line in frames if path.suffix != ".py" and path.is_relative_to(folder)]
+    return f"{own[-1][0]}, line {own[-1][1]}" if own else None
 
 
 @functools.cache
@@ -103,7 +121,7 @@ def _context(results: Results) -> dict[str, Any]:
     changes = overview.changes(tests)
     places = _distinct((test, anchors.test_anchor(test.nodeid)) for test in tests)
     places |= _distinct((finding, anchors.finding_anchor(finding)) for finding in results.findings)
-    shown, of_owner = _figures(results, tests)
+    shown, of_owner, lost = _figures(results, tests)
     figures = embedded.Figures.of(shown)
     scripts = {part: (_TEMPLATES / f"{part}.js").read_text(encoding="utf-8") for part in ("early", "report")}
     running = [*scripts.values(), *([charts.javascript()] if figures.data else [])]
@@ -146,7 +164,7 @@ def _context(results: Results) -> dict[str, Any]:
         **{name: getattr(facts, name) for name in facts.__all__},
         "charts": figures.data,
         "library": figures.library,
-        "no_charts": figures.reason,
+        "no_charts": " ".join(filter(None, (figures.reason, lost))) or None,
         "record": embedded.record(results),
         "style": markupsafe.Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
         "script": markupsafe.Markup(scripts["report"]),
@@ -165,22 +183,31 @@ def _distinct(places: Iterable[tuple[TestRecord | Finding, str]]) -> dict[int, s
     return found
 
 
-def _figures(results: Results, tests: Iterable[TestRecord]) -> tuple[dict[str, Chart], dict[int, dict[str, Chart]]]:
-    """All charts by the ids of their elements, and those of each finding and test."""
+def _figures(
+    results: Results, tests: Iterable[TestRecord]
+) -> tuple[dict[str, Chart], dict[int, dict[str, Chart]], str | None]:
+    """All charts by the ids of their elements, those of each finding and test, and why there are no more of them."""
     shown: dict[str, Chart] = {}
     of_owner: dict[int, dict[str, Chart]] = {}
-    found = [(id(finding), charts.charts_of_finding(finding, results)) for finding in results.findings]
-    found += [(id(test), charts.charts_of_test(test)) for test in tests]
-    if len(results.tests) > _WHOLE:
-        found = [(owner, [_without_repeats(chart) for chart in drawn]) for owner, drawn in found]
+    found: list[tuple[int, list[Chart]]] = []
+    failures: list[str] = []
+    repeats = len(results.tests) <= _WHOLE
+    tasks: list[tuple[Finding | TestRecord, Callable[[], list[Chart]]]] = [
+        *((finding, functools.partial(charts.charts_of_finding, finding, results)) for finding in results.findings),
+        *((test, functools.partial(charts.charts_of_test, test, repeats=repeats)) for test in tests),
+    ]
+    for of, draw in tasks:
+        try:
+            found.append((id(of), draw()))
+        except Exception as error:  # one odd record must not lose the others' charts, nor the page
+            failures.append(told(error))
     for owner, drawn in found:
         of_owner[owner] = {f"chart-{len(shown) + n}": chart for n, chart in enumerate(drawn)}
         shown |= of_owner[owner]
-    return shown, of_owner
-
-
-def _without_repeats(chart: Chart) -> Chart:
-    return replace(chart, extra={**chart.extra, "repeats": ()}) if "repeats" in chart.extra else chart
+    if not failures:
+        return shown, of_owner, None
+    lost = plural(len(failures), "test or finding", "tests or findings")
+    return shown, of_owner, f"The charts of {lost} could not be made: {failures[0]}."
 
 
 def _terms(results: Results) -> Callable[[str], Any]:

@@ -176,7 +176,7 @@ def _serving(test: TestRecord) -> str | None:
     """What a test that serves a rate is about, which the table has no column for."""
     workload = test.workload or {}
     if test.search is not None:
-        limits = ", ".join(f"{name} {format_value(limit, 's')}" for name, limit in workload.get("slo", {}).items())
+        limits = ", ".join(f"{name} {format_value(limit, 's')}" for name, limit in (workload.get("slo") or {}).items())
         rate = value_of(test, "max_rate")
         found = "no rate" if rate is None else f"up to {format_value(rate, '')}requests/s"
         return f"{short_name(test.nodeid)}: {found}, with {test.search.attainment:.0%} of the requests within {limits}"

@@ -15,7 +15,7 @@ from pytest_llmperf.report.cells import verdict_cell
 from pytest_llmperf.report.commands import command_lines, saving
 from pytest_llmperf.report.outcome import common_cause, verdict_line, without_cause
 from pytest_llmperf.report.rows import Line, rows, told_in_rows
-from pytest_llmperf.report.units import format_change, printable
+from pytest_llmperf.report.units import format_change, printable, shortened
 from pytest_llmperf.report.wording import (
     acceptance,
     better_of,
@@ -120,7 +120,7 @@ def failure_paragraph(
         cause: In what the run differs from its baseline, where the summary tells it of all tests: it is left out.
         advised: Likewise the advice that the summary gives.
     """
-    lines = [f"{_decided_by(record)}: {record['nodeid']}"]
+    lines = [f"{_decided_by(record)}: {shortened(record['nodeid'])}"]
     if record["invalid"]:
         lines += _indented(f"The measurement cannot be trusted: {record['invalid']}", "  ")
     first, *others = without_cause(record.get("explanation") or (), cause) or (None,)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_llmperf.report.commands import item_of, saving
-from pytest_llmperf.report.units import format_change, format_value, percent, printable
+from pytest_llmperf.report.units import format_change, format_value, percent, shortened
 from pytest_llmperf.results import WORST_FIRST, Engine, Results, TestRecord, VerdictRecord
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
 
 #: So many tests are named in the command that accepts their improvements; of more it runs all.
 _NAMED = 5
+#: As many characters as their names may have together there.
+_COMMAND = 1000
 #: TPOT and MBU changed by inverse ratios where the logarithms of these add up to less.
 _SAME = 0.005
 #: Texts that begin with so many equal characters, but for their figures, are of one kind.
@@ -67,8 +69,8 @@ def plural(count: int, noun: str, plural: str = "") -> str:
 
 
 def short_name(nodeid: str) -> str:
-    """A test's id without its file."""
-    return printable(nodeid.partition("::")[2] or nodeid)
+    """A test's id without its file, as long as a sentence can hold it."""
+    return shortened(nodeid.partition("::")[2] or nodeid)
 
 
 def format_interval(interval: Sequence[float] | None) -> str:
@@ -190,7 +192,7 @@ def acceptance(results: Results) -> tuple[str, str] | None:
     better = list(dict.fromkeys(item_of(test.nodeid) for test in results.tests if improved(test) is not None))
     if not better:
         return None
-    few = better if len(better) <= _NAMED else []
+    few = better if len(better) <= _NAMED and len(" ".join(better)) <= _COMMAND else []
     what = "all tests of this run" if not few else "this test" if len(few) == 1 else "these tests"
     said = f"Improvements change no baseline. To accept them, measure {what} again and store:"
     return said, saving(results.run.command, few)

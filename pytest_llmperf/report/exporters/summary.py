@@ -212,7 +212,7 @@ def _acceptance(results: Results, tests: Sequence[TestRecord]) -> list[str]:
     better = list(dict.fromkeys(item_of(test.nodeid) for test in tests if improved(test) is not None))
     if not better:
         return []
-    few = better if len(better) <= 5 else []
+    few = better if len(better) <= 5 and len(" ".join(better)) <= 1000 else []
     what = "these tests" if few else "all tests of this run"
     said = f"Improvements change no baseline. To accept them, measure {what} again and store:"
     return [said, "", *_command(results, few), ""]

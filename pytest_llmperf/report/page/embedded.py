@@ -54,10 +54,11 @@ class Figures:
             return cls()
         try:
             library = _library()
+            made = charts.templates()
         except ChartError as error:
             return cls(reason=str(error))
         used = {chart.template for chart in shown.values()}
-        templates = {name: charts.templates()[name] for name in sorted(used)}
+        templates = {name: made[name] for name in sorted(used)}
         return cls(
             packed(
                 json.dumps(
@@ -91,7 +92,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Any]]:
     if not rows:
         return [[]]
     fields = list(rows[0])
-    if len(fields) > 1 and all(row.keys() == rows[0].keys() for row in rows):
+    if len(fields) > 1 and all(map(rows[0].keys().__eq__, (row.keys() for row in rows))):
         return [fields, *map(operator.itemgetter(*fields), rows)]
     fields = list(dict.fromkeys(name for row in rows for name in row))
     return [fields, *([row.get(name) for name in fields] for row in rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable
 from typing import Any
@@ -126,25 +127,30 @@ def warnings(test: TestRecord) -> list[tuple[str, int]]:
 
 def _length(length: Any) -> str:
     """A length in tokens, as a number or a distribution, in words."""
+    if length is None:
+        return "unknown"
     if not isinstance(length, dict):
         return str(length)
-    ((kind, values),) = length.items()
-    if kind == "choice":
-        return " or ".join(f"{value:g}" for value in values)
-    return f"{values[-2]:g} to {values[-1]:g}"
+    try:
+        ((kind, values),) = length.items()
+        if kind == "choice":
+            return " or ".join(f"{value:g}" for value in values)
+        return f"{values[-2]:g} to {values[-1]:g}"
+    except (ValueError, TypeError, LookupError):  # of a version that describes it otherwise
+        return json.dumps(length, default=str)
 
 
 def load(test: TestRecord) -> str:
     """What was sent and how, in words."""
     work: dict[str, Any] = test.workload or {}
-    if test.search is not None:
+    if test.search is not None and test.search.trials:
         offer = f"at rates from {test.search.trials[0].rate:g} requests/s on"
     elif work.get("batch"):
         offer = f"batch {work['batch']}"
     elif work.get("concurrency"):
         offer = f"concurrency {work['concurrency']}"
     elif work.get("rate"):
-        offer = f"{work['rate']:g} requests/s ({work.get('arrival', 'poisson')})"
+        offer = f"{work['rate']} requests/s ({work.get('arrival') or 'poisson'})"
     else:
         offer = "a replayed trace"
     if work.get("trace"):
@@ -196,10 +202,11 @@ def cell_text(cell: float, column: Column) -> str:
     return format_value(cell, column.unit)
 
 
-def engine_arguments(tests: Iterable[TestRecord]) -> list[tuple[dict[str, Any], list[str]]]:
-    """The different sets of arguments that engines had, each with the tests that were measured with it."""
-    found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+def engine_arguments(tests: Iterable[TestRecord]) -> list[tuple[str, list[str]]]:
+    """The different sets of arguments that engines had, as JSON, each with the tests that were measured with it."""
+    found: dict[str, list[str]] = {}
     for test in tests:
         if test.engine is not None:
-            found.setdefault(repr(test.engine.args), (test.engine.args, []))[1].append(test.nodeid)
-    return list(found.values())
+            text = json.dumps(test.engine.args, default=str, ensure_ascii=False)
+            found.setdefault(text, []).append(test.nodeid)
+    return list(found.items())
