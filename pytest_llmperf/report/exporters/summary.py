@@ -226,7 +226,7 @@ def _command(results: Results, tests: Sequence[str] = ()) -> list[str]:
 def _findings(results: Results) -> list[str]:
     """What several tests say together, of each finding the first sentence."""
     return [
-        f"**{text(finding.title)}**: {text(finding.sentences[0], 600)}"
+        f"**{text(finding.title.partition(':')[0])}**: {text(finding.sentences[0], 600)}"
         for finding in results.findings
         if finding.sentences
     ]
