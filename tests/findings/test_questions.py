@@ -239,7 +239,7 @@ def test_the_parts_of_a_step_are_told_at_the_rates_that_the_board_reached():
     ("sizes", "more", "count"),
     [
         ((1, 2, 4, 8, 16), {}, 1),
-        ((1, 2, 4, 8), {}, 0),
+        ((1, 4, 8, 16), {}, 0),
         ((1, 2, 4, 6, 8), {}, 0),
         ((1, 2, 4, 8, 16), {"output_len": 1}, 0),
     ],
