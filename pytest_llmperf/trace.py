@@ -117,7 +117,8 @@ class RepeatTrace:
     Attributes:
         launch: Which engine start, from 0.
         repeat: Which repeat within the launch, from 0.
-        loop: ``"batch"``, ``"closed"`` or ``"open"``: how the requests were offered.
+        loop: ``"batch"``, ``"closed"``, ``"open"``, or ``"gathered"`` (they arrived as in an open loop, and were sent
+            in batches): how the requests were offered.
         requests: In the order in which they were due.
     """
 

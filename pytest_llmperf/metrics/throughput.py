@@ -10,24 +10,38 @@ from pytest_llmperf.metrics.latency import request_e2e_latency, request_itl, req
 from pytest_llmperf.metrics.types import Context, Metric, Missing, Outcome
 from pytest_llmperf.trace import RepeatTrace, RequestTrace
 
-__all__ = ["METRICS", "attainment", "backlog", "meets_slo", "per_second", "tokens_within", "window"]
+__all__ = ["METRICS", "attainment", "backlog", "meets_slo", "per_second", "plateau", "tokens_within", "window"]
 
 
 def window(repeat: RepeatTrace) -> tuple[int, int]:
     """The span in which throughput is counted, in nanoseconds.
 
-    A batch is counted whole, from when it was due to its last token. A loop is counted while the load is at its
+    A batch is counted whole, from when it was due to its last token, and so are requests that were gathered into
+    batches: their tokens come in waves, of which a part says little. A loop is counted while the load is at its
     plateau: from the first completion to the last submission (closed loop) or the last arrival (open loop). When
     these do not lie in that order, or no request ends between them, the loop never reached a plateau and is counted
-    whole. Failed requests neither count nor stretch the window.
+    whole; and so is an open loop of which the plateau is less than half: more came than the server could carry, most
+    of its work lay behind the last arrival, and what came before is the ramp to it. Failed requests neither count nor
+    stretch the window.
     """
     done = repeat.completed
     whole = min(r.due_ns for r in done), max(r.last_ns for r in done)
-    if repeat.loop == "batch":
+    if repeat.loop in ("batch", "gathered"):
         return whole
+    start, end = plateau(repeat)
+    if repeat.loop == "open" and 2 * (end - start) < whole[1] - whole[0]:
+        return whole
+    return start, end
+
+
+def plateau(repeat: RepeatTrace) -> tuple[int, int]:
+    """From the first completion to the last submission or arrival, in nanoseconds; the whole span without such."""
+    done = repeat.completed
     start = min(r.last_ns for r in done)
     end = max(r.sent_ns if repeat.loop == "closed" else r.due_ns for r in done)
-    return (start, end) if any(start < r.last_ns <= end for r in done) else whole
+    if any(start < r.last_ns <= end for r in done):
+        return start, end
+    return min(r.due_ns for r in done), max(r.last_ns for r in done)
 
 
 def per_second(repeat: RepeatTrace, count: Callable[[RequestTrace, int, int], float]) -> float | Missing:
@@ -93,7 +107,7 @@ def attainment(repeats: Iterable[RepeatTrace], slo: Mapping[str, float]) -> floa
     for repeat in repeats:
         counted = repeat.requests
         if repeat.completed:
-            start, end = window(repeat)
+            start, end = plateau(repeat)
             counted = tuple(r for r in repeat.requests if not r.completed or start < r.due_ns <= end)
         due += len(counted)
         met += sum(r.completed and meets_slo(r, slo) for r in counted)
@@ -125,7 +139,7 @@ def _max_rate(_: RepeatTrace, __: Context) -> Outcome:
     return Missing("no rate was searched for")
 
 
-_SOURCE = "the client's receive times; window: the whole batch, or a loop's plateau"
+_SOURCE = "the client's receive times; window: the whole batch, or a loop's plateau where it lasts"
 
 METRICS = (
     Metric("throughput", "tokens/s", "higher", "output tokens / window", _SOURCE, _throughput),

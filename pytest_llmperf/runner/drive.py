@@ -45,7 +45,8 @@ async def drive(
     await engine.prepare(requests, workload.batch or workload.concurrency or workload.max_batch)
     offering = _Offering(engine, requests, [p.offset_ns for p in planned], round(read_timeout * NS_PER_S))
     offer = {"batch": offering.batches, "closed": offering.closed_loop, "open": offering.open_loop}[workload.loop]
-    return RepeatTrace(launch, repeat, workload.loop, tuple(await offer(workload)))
+    loop = "gathered" if workload.loop == "open" and workload.policy != "continuous" else workload.loop
+    return RepeatTrace(launch, repeat, loop, tuple(await offer(workload)))
 
 
 class _Offering:

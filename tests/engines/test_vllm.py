@@ -17,7 +17,7 @@ import pytest
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: pip install 'pytest-llmperf[cpu]'"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]
 
 SUITE = """
@@ -148,7 +148,7 @@ def test_no_process_survives_an_interrupted_run(pytester, monkeypatch, number):
         assert set(engine_processes(pytester.path)) & {p.pid for p in family}
         time.sleep(1)
         os.kill(process.pid, number)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
         wait_for(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
         assert not engine_processes(pytester.path)
     finally:
@@ -165,7 +165,7 @@ def _heed_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def wait_for(condition, seconds=120):
+def wait_for(condition, seconds=240):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -176,6 +176,19 @@ class TestWindow:
         assert window(trace) == (80 * MS, 300 * MS)
         assert value("request_throughput", trace) == pytest.approx(1 / 0.22)
 
+    def test_an_open_loop_that_mostly_drains_is_counted_whole(self):
+        # 10 arrive within 0.1 s and take 1 s: between 80 and 100 ms almost nothing had come out yet.
+        piled = [request(*range(80 + 90 * k, 101 + 90 * k, 20), due=10 * k) for k in range(11)]
+        assert window(repeat(*piled, loop="open")) == (0, 1000 * MS)
+        assert window(repeat(*piled[:1], request(60, 90, due=0), *piled[1:2], loop="open")) != (0, 1000 * MS)
+
+    def test_what_was_gathered_into_batches_is_counted_whole(self):
+        # Two batches of two: the first half of the time passes before the first token.
+        waves = [request(500, 600, due=d) for d in (0, 100)] + [request(900, 1000, due=d) for d in (300, 800)]
+        assert window(repeat(*waves, loop="gathered")) == (0, 1000 * MS)
+        assert window(repeat(*waves, loop="open")) == (0, 1000 * MS)
+        assert value("throughput", repeat(*waves, loop="gathered")) == pytest.approx(8)
+
     @pytest.mark.parametrize("loop", ["closed", "open"])
     def test_a_loop_without_a_plateau_is_counted_whole(self, loop):
         trace = repeat(request(50, 100), request(60, 110, due=10), loop=loop)

@@ -11,7 +11,7 @@ import pytest
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: pip install 'pytest-llmperf[cpu]'"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]
 
 SUITE = """

@@ -18,7 +18,7 @@ from pytest_llmperf.models import resolve
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: pip install 'pytest-llmperf[cpu]'"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]
 
 #: Seconds until a start is given up; one takes 15 to 60.
