@@ -200,7 +200,9 @@
     const link = event.target.closest?.('a[href^="#"]:not([href^="#m-"])');
     if (link && link.hash === location.hash) reveal();
   });
-  one("#open-all")?.addEventListener("click", () => sections.forEach((section) => (section.open = true)));
+  one("#open-all")?.addEventListener("click", () => {
+    for (const details of [...all("details.sections"), ...sections.values()]) details.open = true;
+  });
   one("#close-all")?.addEventListener("click", () => sections.forEach((section) => (section.open = false)));
 
   /* ---- definitions ---- */

