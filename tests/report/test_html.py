@@ -176,6 +176,16 @@ def test_the_first_screen_says_why_tests_could_not_be_judged():
     assert "The engine died" not in words(render(results(PASSED)))
 
 
+def test_why_a_metric_is_missing_is_said_once():
+    why = "the link is not simulated"
+    test = record(
+        "t", verdict("tpot", "not-applicable", None, reason=why), metrics={"tpot": metric("tpot", reason=why)}
+    )
+    assert words(render(results(test))).count(why) == 1
+    other = record("t", verdict("tpot", "no-baseline", None, reason="none is stored"), outcome="failed")
+    assert "tpot: none is stored" in words(render(results(other)))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -39,6 +39,7 @@ __all__ = [
     "of_requests",
     "peaks_alike",
     "served",
+    "unexplained",
     "verdict_words",
     "warnings",
     "worst_change",
@@ -171,6 +172,12 @@ def missing(test: TestRecord) -> list[tuple[str, str]]:
         if metric.value is None:
             by_reason.setdefault(metric.reason or "not measured", []).append(name)
     return [(reason, ", ".join(names)) for reason, names in by_reason.items()]
+
+
+def unexplained(test: TestRecord) -> list[VerdictRecord]:
+    """The verdicts with a reason, but for those whose reason :func:`missing` says already."""
+    said = {name: metric.reason for name, metric in test.metrics.items() if metric.value is None}
+    return [verdict for verdict in test.verdicts if verdict.reason and verdict.reason != said.get(verdict.metric)]
 
 
 def of_launch(test: TestRecord, name: str, launch: int) -> str:

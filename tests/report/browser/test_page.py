@@ -102,9 +102,7 @@ def test_a_link_opens_the_test_it_names_whatever_hides_it(opened):
     page.fill("#filter", "test_decode")
     page.evaluate("hash => { location.hash = hash; }", other)
     page.wait_for_selector(f"{other}[open]")
-    page.wait_for_function(
-        "q => Math.abs(document.querySelector(q).getBoundingClientRect().top) < innerHeight", arg=other
-    )
+    shown.until(f"Math.abs(document.querySelector('{other}').getBoundingClientRect().top) < innerHeight")
     assert page.input_value("#filter") == ""
 
 
@@ -140,10 +138,11 @@ def test_every_link_leads_to_its_place_also_when_charts_are_drawn_above_it(opene
 
 
 def test_a_reader_who_moves_on_is_not_held(opened):
-    page = opened(runs.tall(), anchor="#tests").page
+    shown = opened(runs.tall(), anchor="#tests")
+    page = shown.page
     page.evaluate(SETTLED, "tests")
     page.mouse.wheel(0, -700)
-    page.wait_for_function("document.getElementById('tests').getBoundingClientRect().top > 300")
+    shown.until("document.getElementById('tests').getBoundingClientRect().top > 300")
     page.evaluate("llmperfPage.openAll()")
     assert page.evaluate(SETTLED, "tests")["top"] > 300
 
@@ -313,7 +312,7 @@ def test_printed_it_has_every_test_and_every_chart(opened):
         "window.print = () => { window.printed = document.querySelectorAll('.plot[data-state=drawn]').length; }"
     )
     page.click("#print")
-    page.wait_for_function("window.printed !== undefined")
+    shown.until("window.printed !== undefined")
     assert page.evaluate("printed === document.querySelectorAll('figure.chart').length")
     page.emulate_media(media="print")
     assert page.locator("details.test:not([open])").count() == 0
