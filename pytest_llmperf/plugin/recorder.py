@@ -24,6 +24,7 @@ import pytest
 
 from pytest_llmperf.errors import GpuError, OptionError
 from pytest_llmperf.plugin.keys import BOARDS
+from pytest_llmperf.plugin.shortening import shorten
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -265,13 +266,16 @@ class Recorder:
         for journal in self.folder.glob("journal*.jsonl"):
             journal.unlink()
         (self.folder / ".measuring.lock").unlink(missing_ok=True)
+        terminal: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if terminal is not None:
+            shorten(terminal.stats.get("failed", ()), self._results, self.command)
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Print the table of the run."""
         if self._results is None:
             return
         from pytest_llmperf.plugin.replay import spare_table
-        from pytest_llmperf.report.terminal import table
+        from pytest_llmperf.report.terminal import table, verdict_lines
         from pytest_llmperf.report.upkeep import wrapped
 
         spare_table(self._config)
@@ -287,6 +291,8 @@ class Recorder:
             return
         if self.saved:
             terminalreporter.write_line(f"baselines: {self.saved} saved")
+        for line, markup in verdict_lines(self._results, terminalreporter._tw.fullwidth):
+            terminalreporter.write_line(line, **markup)
         terminalreporter.write_line(f"report: {self.folder / 'report.html'}")
 
 
