@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pytest_llmperf.errors import LlmperfError
 
@@ -24,13 +29,32 @@ def main(argv: list[str] | None = None) -> int:
     """
     try:
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            with _notes():
+                return _run(sys.argv[1:] if argv is None else argv)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
         # What is left in the buffer would fail once more when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Print what is to be noted of a file that is read as one line on stderr."""
+    with warnings.catch_warnings():
+        # By its words: its class would import what most commands do without.
+        warnings.filterwarnings("always", r"[\s\S]* holds fields that this version does not know")
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category.__name__ == "UnknownFieldsWarning":
+                print(f"note: {message}", file=sys.stderr)
+            else:
+                others(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _run(arguments: list[str]) -> int:
@@ -110,12 +134,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _report(folder: Path, template: Path | None) -> int:
     from pytest_llmperf.findings import with_findings
-    from pytest_llmperf.report.terminal import table
+    from pytest_llmperf.report.terminal import table, verdict_lines
     from pytest_llmperf.report.write import load_run, write_report
 
     results = with_findings(load_run(folder))
     write_report(results, folder, template)
-    for line, _ in table(results, 100):
+    width = shutil.get_terminal_size().columns
+    for line, _ in (*table(results, width), *verdict_lines(results, width)):
         print(line)
     print(f"report: {folder / 'report.html'}")
     return 0

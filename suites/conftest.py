@@ -17,14 +17,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the sweeps out unless they were asked for by a marker expression or by name."""
-    if config.option.markexpr or any("::" in arg for arg in config.invocation_params.args if isinstance(arg, str)):
+    """Leave the sweeps out unless they were asked for by a marker expression, or each by its name."""
+    if config.option.markexpr:
         return
-    kept = [item for item in items if item.get_closest_marker("sweep") is None]
-    dropped = [item for item in items if item.get_closest_marker("sweep") is not None]
+    chosen = [name for name in map(str, config.args) if "::" in name]
+    dropped = [item for item in items if item.get_closest_marker("sweep") is not None and not _named(item, chosen)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-        items[:] = kept
+        left_out = set(dropped)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _named(item: pytest.Item, chosen: list[str]) -> bool:
+    """Whether a test is one of those that the command line names, as ``FILE::NAME`` with parameters or without."""
+    own = item.nodeid.partition("::")[2]
+    for one in chosen:
+        file, _, name = one.partition("::")
+        alike = own == name or own.startswith((f"{name}[", f"{name}::"))
+        if alike and (item.config.invocation_params.dir / file).resolve() == item.path.resolve():
+            return True
+    return False
 
 
 @pytest.fixture

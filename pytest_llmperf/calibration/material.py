@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.gate import Better, logs
+from pytest_llmperf.report.units import shortened
 from pytest_llmperf.report.write import load_run
 from pytest_llmperf.results import Results, TestRecord
 
@@ -78,7 +79,7 @@ def material_of(results: Results, where: Path) -> Material:
     usable: list[TestRecord] = []
     for test in results.tests:
         if reason := _unusable(test):
-            left_out.append(f"{test.nodeid}: {reason}")
+            left_out.append(f"{shortened(test.nodeid)}: {reason}")
         else:
             usable.append(test)
     counts = Counter(_launches(test) for test in usable)
@@ -91,14 +92,14 @@ def material_of(results: Results, where: Path) -> Material:
     gated = []
     for test in usable:
         if _launches(test) != launches:
-            left_out.append(f"{test.nodeid}: it has {_launches(test)} launches, and most have {launches}")
+            left_out.append(f"{shortened(test.nodeid)}: it has {_launches(test)} launches, and most have {launches}")
             continue
         for name, tolerance in test.tolerances.items():
             metric = test.metrics.get(name)
             if metric is None or metric.value is None:
                 continue
             if len(metric.launches) != launches or not all(launch and min(launch) > 0 for launch in metric.launches):
-                left_out.append(f"{test.nodeid}: {name} has launches without a value above 0")
+                left_out.append(f"{shortened(test.nodeid)}: {name} has launches without a value above 0")
                 continue
             gated.append(Gated(test.nodeid, _group(test), name, metric.better, tolerance, logs(metric.launches)))
     engines = {f"{test.engine.version} on {test.engine.device}, {test.engine.model}" for test in usable if test.engine}

@@ -34,7 +34,7 @@ def boards_of(provenance: Mapping[str, Any] | None) -> str | None:
     """The UUIDs of the boards that a provenance names; ``None`` where none was read."""
     boards = (provenance or {}).get("boards")
     named = boards if isinstance(boards, list) else []
-    uuids = [str(board["uuid"]) for board in named if isinstance(board, Mapping) and "uuid" in board]
+    uuids = [str(board["uuid"]) for board in named if isinstance(board, Mapping) and board.get("uuid")]
     return ", ".join(sorted(uuids)) or None
 
 

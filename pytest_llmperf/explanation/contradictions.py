@@ -10,7 +10,7 @@ from typing import Any
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.results import MetricValue, Results, TestRecord, VerdictRecord
 
-__all__ = ["contradictions", "same", "tolerance_differs"]
+__all__ = ["contradictions", "same", "told", "tolerance_differs"]
 
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-12
 
@@ -47,10 +47,16 @@ def same(one: Any, other: Any) -> bool:
     return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
 
 
+def told(value: Any) -> str:
+    """A stored value as it stands in the file."""
+    return "null" if value is None else str(value)
+
+
 def _values(test: TestRecord) -> Iterator[str]:
     for name, metric in test.metrics.items():
         if not same(metric.value, middle := _middle(metric)):
-            yield f"the value of {name} is stored as {metric.value}, and the median over its launches is {middle}"
+            stored = told(metric.value)
+            yield f"the value of {name} is stored as {stored}, and the median over its launches is {told(middle)}"
 
 
 def _middle(metric: MetricValue) -> float | None:

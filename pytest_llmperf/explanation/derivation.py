@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pytest_llmperf.errors import ResultsError
-from pytest_llmperf.explanation.contradictions import contradictions, same, tolerance_differs
+from pytest_llmperf.explanation.contradictions import contradictions, same, told, tolerance_differs
 from pytest_llmperf.explanation.sentences import Explanation, explain
 from pytest_llmperf.explanation.statistics import again
 from pytest_llmperf.fingerprint import DEFINITIONS
 from pytest_llmperf.gate import PASSING, Comparison, worst
+from pytest_llmperf.report.units import shortened
 from pytest_llmperf.results import Results, TestRecord, VerdictRecord
 
 __all__ = ["DerivedTest", "DerivedVerdict", "chosen", "derive", "plain"]
@@ -108,9 +109,9 @@ def chosen(results: Results, test: str | None) -> list[TestRecord]:
         return tests
     found = [one for one in tests if one.nodeid == test] or [one for one in tests if test in one.nodeid]
     if not found:
-        names = ", ".join(one.nodeid for one in tests[:3]) or "none at all"
+        names = ", ".join(shortened(one.nodeid) for one in tests[:3]) or "none at all"
         raise ResultsError(
-            f"The run has no test whose id is or contains {test!r}.",
+            f"The run has no test whose id is or contains {shortened(test)!r}.",
             remedy=f"It has {len(tests)}, the first of which: {names}.",
         )
     return found
@@ -182,7 +183,7 @@ def _difference(stored: VerdictRecord, drawn: Comparison, names: Sequence[str]) 
     for name in names:
         before, now = getattr(stored, name), getattr(drawn, name)
         if not same(before, now):
-            return f"its {name} is stored as {before} and derived as {now}"
+            return f"its {name} is stored as {told(before)} and derived as {told(now)}"
     return None
 
 
@@ -194,7 +195,7 @@ def _of_noise(stored: VerdictRecord, drawn: Comparison) -> str | None:
     for name in _OF_NOISE:
         before, now = getattr(stored.noise, name), getattr(drawn.noise, name)
         if not same(before, now):
-            return f"its noise.{name} is stored as {before} and derived as {now}"
+            return f"its noise.{name} is stored as {told(before)} and derived as {told(now)}"
     return None
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.explanation.derivation import DerivedTest, DerivedVerdict
-from pytest_llmperf.report.units import format_change, format_value, printable
+from pytest_llmperf.report.units import format_change, format_value, printable, shortened
 from pytest_llmperf.results import MetricValue
 
 __all__ = ["WIDTH", "derived_lines", "wrapped"]
@@ -18,14 +18,15 @@ WIDTH = 80
 def wrapped(text: str, indent: int = 0, hanging: int = 2) -> list[str]:
     """Text without control characters, in lines of at most 80 columns."""
     return textwrap.wrap(
-        printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + hanging)
-    ) or [""]
+        printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + hanging),
+        break_on_hyphens=False,
+    ) or [""]  # fmt: skip
 
 
 def derived_lines(test: DerivedTest) -> Iterator[str]:
     """One test: every verdict with the numbers it stands on, and what moved with it."""
     record = test.record
-    yield from wrapped(f"{record.verdict}: {record.nodeid}")
+    yield from wrapped(f"{record.verdict}: {shortened(record.nodeid)}")
     if record.verdict != test.verdict:
         yield from wrapped(f"DIFFERS: the test is stored as {record.verdict}, derived as {test.verdict}", 2)
     for contradiction in test.contradictions:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_llmperf.gpu.clocks import ClockLock, ExpectedClock, HeldClock
     from pytest_llmperf.gpu.energy.sensor import Sensor
     from pytest_llmperf.gpu.simulated import BoardGroup, SimulatedBoards
+    from pytest_llmperf.peaks import DevicePeaks
 
 __all__ = ["SessionBoards"]
 
@@ -51,6 +52,7 @@ class SessionBoards:
         self._holder: ClockLock | ExpectedClock | None = None
         self._simulated: SimulatedBoards | None = None
         self.clock: HeldClock | None = None
+        self._of_session: HeldClock | None = None
         self.notes: list[str] = []
         self.before_hold: Callable[[], None] = lambda: None
         self._sensors: dict[str, Sensor] | None = None
@@ -133,8 +135,16 @@ class SessionBoards:
             clock = self._nearest(self._requested)
             if self._controller is None or self.simulated is not None:
                 self._held.enter_context(self._hold(clock))
-            self.clock = clock
+            self.clock = self._of_session = clock
         return self.clock
+
+    def simulated_peaks(self) -> list[DevicePeaks]:
+        """What simulated boards reach at the session's clock, whatever a sweep holds them at meanwhile."""
+        from pytest_llmperf.gpu.clocks.control import Clock
+
+        assert self.simulated is not None
+        own = self._of_session
+        return self.simulated.peaks(Clock(None) if own is None else Clock(own.locked_mhz, own.memory_mhz))
 
     def supported_clocks(self) -> tuple[int, ...]:
         """SM clocks in MHz that all boards in use can be locked at, ascending; none where there is nobody to tell.
@@ -225,7 +235,7 @@ class SessionBoards:
         try:
             self._held.close()
         finally:
-            self.clock = None
+            self.clock = self._of_session = None
             self._devices = self._holder = None
             self._open.close()
 

@@ -39,6 +39,11 @@ T = TypeVar("T")
 _FIRST = ("check_hardware", "check_idle")
 #: Seconds that a simulated measurement of peaks is said to take: there is nothing that would pass.
 _ROUNDS = 11
+#: What is said of a server on a loopback address beside which no GPU is to be seen.
+_OF_THE_SERVER = (
+    "What was measured is this machine's processor: the server runs on it, by its address, and no GPU is visible here. "
+    "If the address leads to another machine, nothing of it was measured."
+)
 
 
 def rank(item: pytest.Item) -> int:
@@ -97,7 +102,7 @@ class Gauges:
         if self._choice.platform != "url":
             return None
         if not Address.parse(self._choice.url or "").is_loopback:
-            return "the server's devices are not this machine's"
+            return "the server's devices are not this machine's, from which nothing can be measured there"
         return "the server holds the memory of the GPUs" if self._held.boards() else None
 
     def take(self, measurement: GaugeMeasurement, spec: EngineSpec, engine: Callable[[], RunningEngine]) -> None:
@@ -146,7 +151,9 @@ class Gauges:
                 shared = strangers(self._held.devices())
             found, seconds = self._timed(lambda: peaks.in_own_process(on_gpu=not self.on_processor))
         info = self._info(found)
-        measurement.add(found, Launch(self._pool.launch, info, (), clock=self._clock(), invalid=shared), seconds)
+        warnings = () if self._choice.platform != "url" else (_OF_THE_SERVER,)
+        launch = Launch(self._pool.launch, info, (), clock=self._clock(), warnings=warnings, invalid=shared)
+        measurement.add(found, launch, seconds)
 
     def _info(self, found: Sequence[peaks.DevicePeaks]) -> EngineInfo:
         """What measured, in the place of an engine: whatever its model and its dtype, the figures are the same."""

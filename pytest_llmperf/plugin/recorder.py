@@ -24,6 +24,7 @@ import pytest
 
 from pytest_llmperf.errors import GpuError, OptionError
 from pytest_llmperf.plugin.keys import BOARDS
+from pytest_llmperf.plugin.shortening import shorten
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from pytest_llmperf.results import Results
 
 __all__ = ["Recorder"]
+
+
+#: Of the report what a reader is sent to: the first that was made.
+_MADE = ("report.html", "summary.md", "results.json")
 
 
 class Recorder:
@@ -58,7 +63,7 @@ class Recorder:
         self._journaling = False
         self._began = False
         self._has_workers = False
-        self._failure: str | None = None
+        self._failures: list[str] = []
         self._nothing: str | None = None
         self._alone = False
 
@@ -238,56 +243,101 @@ class Recorder:
         by_workers = self._has_workers and any(self.folder.glob("journal-*.jsonl"))
         if self._in_worker or not (self._began or self._records or by_workers):
             return
+        # Raised from here it would end the session in a traceback, and the terminal would tell no verdict.
+        with self._failing_alone(session, "The report could not be made"):
+            self._write(session)
+
+    @contextmanager
+    def _failing_alone(self, session: pytest.Session, what: str) -> Iterator[None]:
+        """Keep what is raised within the block for the terminal; a run in which no test failed fails by it."""
         from pytest_llmperf.errors import ResultsError
-        from pytest_llmperf.findings import with_findings
+        from pytest_llmperf.report.failures import told
+
+        try:
+            yield
+        except ResultsError as error:
+            self._fail(session, str(error))
+        except Exception as error:
+            self._fail(session, f"{what}: {told(error)}.")
+
+    def _fail(self, session: pytest.Session, failure: str) -> None:
+        self._failures.append(failure)
+        session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
+
+    def _write(self, session: pytest.Session) -> None:
         from pytest_llmperf.report.upkeep import merged
-        from pytest_llmperf.report.write import assemble, read_journals, write_report
+        from pytest_llmperf.report.write import assemble, read_journals, write_pages, write_record
 
         journals = read_journals(self.folder)
         self._found = journals.found
         if self._has_workers:
             self._records.sort(key=lambda record: record["nodeid"])  # who was done first is chance
         head = {**self._head(), "gate": journals.gate, "baselines": merged(journals.accounts)}
-        self._results = with_findings(assemble(head, self._records, journals.tests))
+        self._results = assemble(head, self._records, journals.tests)
+        with self._failing_alone(session, "What the tests say together could not be found"):
+            from pytest_llmperf.findings import with_findings
+
+            self._results = with_findings(self._results)
         selected = max((account["selected"] for account in journals.accounts), default=0)
         measuring = any(account["measuring"] for account in journals.accounts)
         why = None if measuring else nothing_compared(self._results, selected)
         if session.exitstatus == pytest.ExitCode.OK and why is not None:
             self._nothing = why
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        try:
-            write_report(self._results, self.folder)
-        except ResultsError as error:
-            # Raised here it would end the session in a traceback; the journal keeps what was measured.
-            self._failure = str(error)
-            session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
-            return
+        write_record(self._results, self.folder)  # until this is done the journal keeps what was measured
+        for failure in write_pages(self._results, self.folder):
+            self._fail(session, failure)
         for journal in self.folder.glob("journal*.jsonl"):
             journal.unlink()
         (self.folder / ".measuring.lock").unlink(missing_ok=True)
+        terminal: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if terminal is not None:
+            shorten(terminal.stats.get("failed", ()), self._results, self.command)
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Print the table of the run."""
-        if self._results is None:
+        if self._results is None and not self._failures:
             return
-        from pytest_llmperf.plugin.replay import spare_table
-        from pytest_llmperf.report.terminal import table
-        from pytest_llmperf.report.upkeep import wrapped
-
-        spare_table(self._config)
+        session = terminalreporter._session
+        assert session is not None
         terminalreporter.section("llmperf")
-        for line, markup in table(self._results, terminalreporter._tw.fullwidth):
-            terminalreporter.write_line(line, **markup)
-        for line in wrapped(self._results.baselines, terminalreporter._tw.fullwidth, self.command):
-            terminalreporter.write_line(line, yellow=True)
+        if self._results is not None:
+            self._tell(self._results, session, terminalreporter)
         if self._nothing:
             terminalreporter.write_line(f"error: {self._nothing}", red=True)
-        if self._failure:
-            terminalreporter.write_line(f"error: {self._failure}", red=True)
-            return
+        for failure in self._failures:
+            terminalreporter.write_line(f"error: {failure}", red=True)
         if self.saved:
             terminalreporter.write_line(f"baselines: {self.saved} saved")
-        terminalreporter.write_line(f"report: {self.folder / 'report.html'}")
+        if self._results is not None:
+            with self._failing_alone(session, "How the tests were judged could not be printed"):
+                from pytest_llmperf.report.terminal import verdict_lines
+
+                for line, markup in verdict_lines(self._results, terminalreporter._tw.fullwidth):
+                    terminalreporter.write_line(line, **markup)
+        made = next((path for name in _MADE if (path := self.folder / name).exists()), None)
+        if made is not None:
+            terminalreporter.write_line(f"report: {made}")
+
+    def _tell(self, results: Results, session: pytest.Session, terminalreporter: TerminalReporter) -> None:
+        """Print what the run found, or where that fails how its tests were judged."""
+        width = terminalreporter._tw.fullwidth
+        before = len(self._failures)
+        with self._failing_alone(session, "The table of tests could not be printed"):
+            from pytest_llmperf.plugin.replay import spare_table
+            from pytest_llmperf.report.terminal import table
+
+            spare_table(self._config)
+            for line, markup in table(results, width):
+                terminalreporter.write_line(line, **markup)
+        if len(self._failures) > before:
+            for test in results.worst_first():
+                terminalreporter.write_line(ascii(f"{test.verdict}: {test.nodeid}")[1:-1][:width])
+        with self._failing_alone(session, "What became of the baselines could not be printed"):
+            from pytest_llmperf.report.upkeep import wrapped
+
+            for line in wrapped(results.baselines, width, self.command):
+                terminalreporter.write_line(line, yellow=True)
 
 
 def nothing_compared(results: Results, selected: int) -> str | None:

@@ -235,9 +235,9 @@ class LlmperfSession:
 
     def _starting(self, spec: EngineSpec, launch: int) -> None:
         self.instruments.prepare()
-        simulated = self.config.stash[BOARDS].simulated
-        if self._peaks is None and simulated is not None:
-            self._take_note(simulated.peaks())
+        held = self.config.stash[BOARDS]
+        if self._peaks is None and held.simulated is not None:
+            self._take_note(held.simulated_peaks())
         if self._peaks is None and self._knows_device(spec.choice):
             # Before the first engine: nothing else runs yet, and all memory is free.
             self.progress.show("measuring the peaks of this machine")
@@ -303,8 +303,9 @@ class LlmperfSession:
         if isinstance(measurement, GaugeMeasurement):
             self.gauges.take(measurement, state.spec, lambda: self.engine(item))
             if isinstance(measurement, HardwareMeasurement) and self._peaks is None:
-                simulated = self.config.stash[BOARDS].simulated
-                self._take_note(list(measurement.found[-1]) if simulated is None else simulated.peaks())
+                held = self.config.stash[BOARDS]
+                found = held.simulated_peaks() if held.simulated is not None else list(measurement.found[-1])
+                self._take_note(found)
             return
         assert isinstance(measurement, Measurement)
         running = self.engine(item)

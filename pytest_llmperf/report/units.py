@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["format_change", "format_value", "percent", "printable"]
+__all__ = ["format_change", "format_value", "percent", "printable", "shortened"]
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 #: Units that take SI prefixes; others are printed as they are.
@@ -13,6 +13,8 @@ _PREFIXED = {"s", "W", "J", "Hz", "B", "B/s", "FLOP/s"}
 _SENSELESS = 1e4
 #: What is larger or smaller is written with an exponent.
 _LARGEST, _SMALLEST = 1e12, 1e-9
+#: A name in a sentence; ids made of parameters have any length.
+_LONGEST_NAME = 100
 
 
 def format_value(value: float | None, unit: str, *, bare: bool = False) -> str:
@@ -54,6 +56,16 @@ def percent(change: float) -> str:
 def printable(text: str) -> str:
     """Text in which control characters, of a test's id or a server's name, cannot act on the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A test's id as a sentence can hold it, without control characters; a longer one is cut in its middle.
+
+    Ids differ at their ends, in the parameters. Files have them whole.
+    """
+    name = printable(name)
+    behind = longest * 3 // 5
+    return name if len(name) <= longest else f"{name[: longest - 1 - behind]}…{name[-behind:]}"
 
 
 def _digits(value: float) -> str:

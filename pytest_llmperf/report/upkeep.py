@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_llmperf.report.commands import command_lines, saving
+from pytest_llmperf.report.units import shortened
 from pytest_llmperf.results import BaselinesRecord
 
 __all__ = ["merged", "sentences", "wrapped"]
@@ -52,8 +53,9 @@ def _missing(baselines: BaselinesRecord) -> str | None:
     """Which tests have none; the command that stores them is to follow."""
     if not (count := len(baselines.missing)):
         return None
+    names = _named([shortened(name) for name in baselines.missing])
     return (
-        f"{count} test{'s have' if count > 1 else ' has'} no baseline: {_named(baselines.missing)}; store "
+        f"{count} test{'s have' if count > 1 else ' has'} no baseline: {names}; store "
         f"{'them' if count > 1 else 'it'} with:"
     )
 
@@ -64,7 +66,7 @@ def _stale(baselines: BaselinesRecord) -> str | None:
         return None
     return (
         f"{count} stale baseline{'s' if count > 1 else ''}, with which no test compares any more: "
-        f"{_named([f'{entry.test} in {entry.path}' for entry in baselines.stale])}; delete "
+        f"{_named([f'{shortened(entry.test)} in {entry.path}' for entry in baselines.stale])}; delete "
         f"{'the files, or rename them with their tests' if count > 1 else 'the file, or rename it with its test'}"
     )
 

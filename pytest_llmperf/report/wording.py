@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_llmperf.report.commands import item_of, saving
-from pytest_llmperf.report.units import format_change, format_value, percent, printable
+from pytest_llmperf.report.units import format_change, format_value, percent, shortened
 from pytest_llmperf.results import WORST_FIRST, Engine, Results, TestRecord, VerdictRecord
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "improved",
     "judged",
     "launches_used",
+    "likewise",
     "plural",
     "serving_engines",
     "short_name",
@@ -38,6 +39,8 @@ __all__ = [
 
 #: So many tests are named in the command that accepts their improvements; of more it runs all.
 _NAMED = 5
+#: As many characters as their names may have together there.
+_COMMAND = 1000
 #: TPOT and MBU changed by inverse ratios where the logarithms of these add up to less.
 _SAME = 0.005
 #: Texts that begin with so many equal characters, but for their figures, are of one kind.
@@ -67,8 +70,8 @@ def plural(count: int, noun: str, plural: str = "") -> str:
 
 
 def short_name(nodeid: str) -> str:
-    """A test's id without its file."""
-    return printable(nodeid.partition("::")[2] or nodeid)
+    """A test's id without its file, as long as a sentence can hold it."""
+    return shortened(nodeid.partition("::")[2] or nodeid)
 
 
 def format_interval(interval: Sequence[float] | None) -> str:
@@ -82,7 +85,9 @@ def format_interval(interval: Sequence[float] | None) -> str:
 def format_tolerance(tolerance: float, better: str) -> str:
     """A tolerance is a ratio in the direction of worse: 5 % more time, or 1/1.05 of the throughput."""
     limit = f"{tolerance * 100:.1f} %"
-    return limit if better == "lower" or tolerance <= -1 else f"{limit} (to {format_change(1 / (1 + tolerance) - 1)})"
+    if better == "lower" or tolerance <= -1:
+        return limit
+    return f"{limit} (down to {format_change(1 / (1 + tolerance) - 1)})"
 
 
 def unit_of(metrics: Mapping[str, object], name: str) -> str:
@@ -188,7 +193,7 @@ def acceptance(results: Results) -> tuple[str, str] | None:
     better = list(dict.fromkeys(item_of(test.nodeid) for test in results.tests if improved(test) is not None))
     if not better:
         return None
-    few = better if len(better) <= _NAMED else []
+    few = better if len(better) <= _NAMED and len(" ".join(better)) <= _COMMAND else []
     what = "all tests of this run" if not few else "this test" if len(few) == 1 else "these tests"
     said = f"Improvements change no baseline. To accept them, measure {what} again and store:"
     return said, saving(results.run.command, few)
@@ -232,6 +237,11 @@ def judged(results: Results) -> str | None:
     if used := launches_used(results):
         text += f"; launches used {used:.1f} on average, of {gate.launches} at most"
     return text
+
+
+def likewise(others: int, noun: str = "more test") -> str:
+    """Of how many more the sentence before is true but for its figures: ``"The same, ... holds for 7 more tests."``."""
+    return f"The same, with other figures, holds for {plural(others, noun)}."
 
 
 def by_kind(texts: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:

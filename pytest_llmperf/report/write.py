@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,33 +12,87 @@ from pydantic import ValidationError
 
 from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.files import write_atomically
-from pytest_llmperf.report.exporters.benchmark import benchmark
-from pytest_llmperf.report.exporters.pictures import pictures, write_pictures
-from pytest_llmperf.report.exporters.summary import summary
-from pytest_llmperf.report.html import render
+from pytest_llmperf.report.failures import told
 from pytest_llmperf.report.upkeep import merged
-from pytest_llmperf.results import ClockRecord, Results, TestRecord, read_results
+from pytest_llmperf.results import ClockRecord, Results, TestRecord, read_results, wrong_field
 
-__all__ = ["Journals", "assemble", "load_run", "read_journals", "write_report"]
+__all__ = ["Journals", "assemble", "load_run", "read_journals", "write_pages", "write_record", "write_report"]
 
 
 def write_report(results: Results, folder: Path, template: Path | None = None) -> None:
     """Write results.json, summary.md with its charts, benchmark.json and report.html into ``folder``.
 
     Raises:
-        ResultsError: the folder cannot be written, or the template cannot be used.
+        ResultsError: the folder cannot be written, the template cannot be used, or a part could not be made; all
+            others are written then.
+    """
+    write_record(results, folder)
+    if failures := write_pages(results, folder, template):
+        raise ResultsError(" ".join(failures))
+
+
+def write_record(results: Results, folder: Path) -> None:
+    """Write results.json, of which all else can be made again.
+
+    Raises:
+        ResultsError: the folder cannot be written.
     """
     try:
         write_atomically(folder / "results.json", results.to_json())
-        drawn, undrawn = write_pictures(pictures(results), folder)
-        write_atomically(folder / "summary.md", summary(results, drawn, undrawn))
-        write_atomically(folder / "benchmark.json", benchmark(results))
-        write_atomically(folder / "report.html", render(results, template))
     except OSError as error:
         raise ResultsError(
             f"The report in {folder} cannot be written ({error}).",
             remedy="Make the folder writable, or give another with --llmperf-report.",
         ) from None
+
+
+def write_pages(results: Results, folder: Path, template: Path | None = None) -> list[str]:
+    """Write what results.json is shown by, each part on its own: a file that cannot be made takes no other with it.
+
+    Returns:
+        Which could not be written and why, a sentence each; an earlier one of that name stays as it was.
+    """
+    # Imported part by part: what one of them needs and is not there, the others do without.
+    parts: dict[str, Callable[[], str]] = {
+        "summary.md": lambda: _summary(results, folder),
+        "benchmark.json": lambda: _benchmark(results),
+        "report.html": lambda: _page(results, template),
+    }
+    failures = []
+    for name, make in parts.items():
+        try:
+            write_atomically(folder / name, make())
+        except ResultsError as error:
+            failures.append(str(error))
+        except Exception as error:
+            failures.append(f"{folder / name} could not be written: {told(error)}.")
+    return failures
+
+
+def _summary(results: Results, folder: Path) -> str:
+    from pytest_llmperf.report.exporters.summary import summary
+
+    try:
+        from pytest_llmperf.report.exporters.pictures import pictures, write_pictures
+
+        drawn, undrawn = write_pictures(pictures(results), folder)
+    except OSError:
+        raise
+    except Exception as error:
+        drawn, undrawn = [], f"The charts could not be made: {told(error)}."
+    return summary(results, drawn, undrawn)
+
+
+def _benchmark(results: Results) -> str:
+    from pytest_llmperf.report.exporters.benchmark import benchmark
+
+    return benchmark(results)
+
+
+def _page(results: Results, template: Path | None) -> str:
+    from pytest_llmperf.report.html import render
+
+    return render(results, template)
 
 
 def load_run(folder: Path) -> Results:
@@ -136,19 +190,17 @@ def assemble(head: dict[str, Any], records: list[dict[str, Any]], journaled: dic
     try:
         return Results.model_validate({"schema_version": 1, **head, "tests": tests})
     except ValidationError as error:
-        raise ResultsError(f"The run's record does not fit the schema: {error.errors()[0]['msg']}.") from None
+        raise ResultsError(f"The run's record does not fit the schema: {wrong_field(error)}.") from None
 
 
 def _fitting(record: dict[str, Any]) -> TestRecord:
     try:
         return TestRecord.model_validate(record)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         return TestRecord(
             nodeid=record["nodeid"], verdict="invalid", outcome="failed", workload=None, engine=None,
             clock=ClockRecord(), metrics={}, verdicts=[], requests=None, client_overhead=None, warnings=[],
-            invalid=f"its record does not fit the schema: {where}: {first['msg']}",
+            invalid=f"its record does not fit the schema: {wrong_field(error)}",
         )  # fmt: skip
 
 

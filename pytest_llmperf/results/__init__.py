@@ -15,12 +15,13 @@ from pytest_llmperf.results.boards import (
     NamedBoardEnergy,
     ObservedClock,
 )
-from pytest_llmperf.results.file import SCHEMA_VERSION, WORST_FIRST, Results, json_schema, read_results
+from pytest_llmperf.results.file import SCHEMA_VERSION, WORST_FIRST, Results, json_schema
 from pytest_llmperf.results.findings import Column, Finding, FindingKind, Mark
 from pytest_llmperf.results.machine import Engine, Environment, Gpu, Peaks, Run
 from pytest_llmperf.results.metrics import ConditionRecord, Definition, MetricValue, Percentiles
 from pytest_llmperf.results.outputs import Divergence, Outputs
 from pytest_llmperf.results.phases import PhaseRegression, Phases, PhaseWindow
+from pytest_llmperf.results.reading import UnknownFieldsWarning, read_results, wrong_field
 from pytest_llmperf.results.record import TestRecord
 from pytest_llmperf.results.roof import RoofPoint, RoofRecord
 from pytest_llmperf.results.serving import Calibration, Client, Overhead, Requests, Search, Server, Trial
@@ -73,7 +74,9 @@ __all__ = [
     "TestRecord",
     "Timeline",
     "Trial",
+    "UnknownFieldsWarning",
     "VerdictRecord",
     "json_schema",
     "read_results",
+    "wrong_field",
 ]

@@ -1,15 +1,13 @@
-"""The whole file: its schema, and how it is read."""
+"""The whole file and its schema."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic_core import PydanticSerializationError
 
-from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.results.base import Model
 from pytest_llmperf.results.baselines import BaselinesRecord
 from pytest_llmperf.results.findings import Finding
@@ -18,7 +16,7 @@ from pytest_llmperf.results.metrics import Definition
 from pytest_llmperf.results.record import TestRecord
 from pytest_llmperf.results.verdicts import GateRecord
 
-__all__ = ["SCHEMA_VERSION", "WORST_FIRST", "Results", "json_schema", "read_results"]
+__all__ = ["SCHEMA_VERSION", "WORST_FIRST", "Results", "json_schema"]
 
 SCHEMA_VERSION = 1
 
@@ -69,21 +67,3 @@ def json_schema() -> str:
     schema = Results.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"
-
-
-def read_results(path: Path) -> Results:
-    """Read a results.json.
-
-    Raises:
-        ResultsError: it cannot be read, or is not of this schema; names the file and the first wrong field.
-    """
-    try:
-        return Results.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ResultsError(
-            f"{path} cannot be read ({error}).", remedy="Give a folder that a run has written."
-        ) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ResultsError(f"{path} is no results.json of schema {SCHEMA_VERSION}: {where}: {first['msg']}.") from None

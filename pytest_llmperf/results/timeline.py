@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pytest_llmperf.results.base import Model, Number
 
@@ -59,3 +59,11 @@ class Timeline(Model):
     capped_left_out: int = Field(default=0, description="shorter ones that are not among them")
     phases: list[PhaseSpan] = Field(description="in the order of time")
     reason: str | None = Field(default=None, description="why something of it is null")
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Timeline:
+        for name in ("power", "sm_clock", "sm_activity"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.seconds):
+                raise ValueError(f"{name} has {len(values)} values for {len(self.seconds)} seconds")
+        return self

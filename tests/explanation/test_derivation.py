@@ -58,7 +58,7 @@ def test_a_verdict_follows_from_its_record():
         ({"baseline_launches": [[-1.0]]}, "not above 0"),
         ({"verdict": "not-applicable"}, "stored as not-applicable, derived as regressed"),
         ({"verdict": "no-baseline"}, "stored as no-baseline, derived as regressed"),
-        ({"alpha": None, "looks": None, "noise": None}, "its alpha is stored as None"),
+        ({"alpha": None, "looks": None, "noise": None}, "its alpha is stored as null"),
     ],
 )
 def test_a_record_that_was_changed_afterwards_is_found_out(change, words):

@@ -105,7 +105,7 @@ class TestOnSimulatedBoards:
         result = suite.run(engine="sim:h200,power_scale=1.2")
         (told,) = suite.records()["test_floor"]["explanation"]
         assert told == (
-            "Bare_power went from 79.00 W to 94.80 W; under test: power_scale=1.2 (not given in the baseline)."
+            "bare_power went from 79.00 W to 94.80 W; under test: power_scale=1.2 (not given in the baseline)."
         )
         result.stdout.fnmatch_lines(["test_floor: bare_power 94.80 W, context_power 132.0 W, loaded_power 150.0 W"])
 
@@ -176,7 +176,25 @@ class TestOnSimulatedBoards:
         full = peaks_of_full_clock()
         assert values(record)["matmul_flops"] == pytest.approx(full / 2)
         assert record["clock"]["locked_mhz"] == 990
+        assert "at 990 MHz" in record["engine"]["args"]["method"]
         assert len(list((suite.folder / "baselines").glob("*/hardware@990mhz"))) == 1
+
+    @pytest.mark.parametrize("arguments", [(), ("-k", "1200"), ("-n2",), ("--gpu-clock=1500",)])
+    def test_the_machine_is_told_at_the_session_s_clock_and_the_gauge_at_its_own(self, suite, arguments):
+        if "-n2" in arguments:
+            pytest.importorskip("xdist")
+        swept = "import pytest\n@pytest.mark.parametrize('gpu_clock', [{}], indirect=True)\n"
+        suite.write(swept.format("990, 1200") + MACHINE.replace("(llmperf", "(gpu_clock, llmperf"))
+        suite.run("--llmperf-save", "--llmperf-launches=1", *arguments)
+        found = json.loads(suite.results.read_text())
+        clock = 1500 if "--gpu-clock=1500" in arguments else 1980
+        (told,) = found["environment"]["peaks"]
+        full = peaks_of_full_clock()
+        assert max(told["matmul_flops"].values()) == pytest.approx(full * clock / 1980)
+        assert f"at {clock} MHz" in told["method"]
+        assert found["tests"]
+        for record in found["tests"]:
+            assert values(record)["matmul_flops"] == pytest.approx(full * record["clock"]["locked_mhz"] / 1980)
 
     def test_of_several_boards_are_told_together(self, suite):
         marked = "import pytest\n@pytest.mark.llmperf(engine={'tensor_parallel_size': 2})\n"
@@ -364,6 +382,16 @@ class TestWithoutBoards:
         result = suite.run("-rs", "--llmperf-save", engine="http://192.0.2.1:8000")
         result.assert_outcomes(skipped=1)
         result.stdout.fnmatch_lines(["*the server's * are not this machine's*"])
+
+    def test_beside_a_server_on_this_machine_it_is_its_processor_and_that_is_said(self, suite, processor, monkeypatch):
+        local = EngineChoice("http://127.0.0.1:9", "url", {}, "as asked", url="http://127.0.0.1:9")
+        monkeypatch.setattr(session, "choose", lambda *_, **__: local)
+        suite.write(MACHINE)
+        suite.run("--llmperf-save", "--llmperf-launches=1", engine="http://127.0.0.1:9").assert_outcomes(passed=1)
+        (record,) = suite.records().values()
+        assert record["engine"]["device"] == "a CPU"
+        warning, *_ = record["warnings"]
+        assert warning.startswith("What was measured is this machine's processor")
 
     def test_a_machine_that_could_not_be_measured_fails_in_words(self, suite, processor, monkeypatch):
         from pytest_llmperf.errors import HardwareError

@@ -54,6 +54,8 @@ def test_the_roof_of_each_test_is_the_one_at_its_clock(run):
     (peaks,) = found["environment"]["peaks"]
     assert peaks["device"] == "Tesla V100-SXM2-32GB"
     assert "simulated" in peaks["method"]
+    assert "at 1530 MHz" in peaks["method"]  # of the session, whose clock is free, and not of the sweep's first test
+    assert peaks["copy_bandwidth"] == pytest.approx(722e9)
 
 
 def test_bytes_over_time_are_the_mbu_beside_them(run):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.units import format_change, format_value, shortened
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,14 @@ def test_a_value(value, unit, text):
 )
 def test_a_change(change, text):
     assert format_change(change) == text
+
+
+def test_a_long_name_is_cut_in_its_middle_and_cannot_act():
+    assert shortened("test_one[16]") == "test_one[16]"
+    cut = shortened("test_one[" + "x" * 10_000 + "-16]")
+    assert len(cut) == 100
+    assert cut.startswith("test_one[x")
+    assert cut.endswith("x-16]")
+    assert "…" in cut
+    assert shortened("a\x1b[31mb") == "a\\x1b[31mb"
+    assert len(shortened("\x00" * 50)) == 100

@@ -41,11 +41,11 @@ class Collected:
 def collect(monkeypatch):
     """``collect(*arguments)``: the tests of the suites, without running any."""
 
-    def collect(*arguments, engine="sim:v100"):
+    def collect(*arguments, engine="sim:v100", base=("suites",)):
         collected = Collected()
         chosen = [f"--llmperf-engine={engine}"] if engine else []
-        base = ["suites", "--collect-only", "-q", "-p", "no:cacheprovider"]
-        pytest.main([*base, *chosen, *arguments], plugins=[collected])
+        quiet = ["--collect-only", "-q", "-p", "no:cacheprovider"]
+        pytest.main([*base, *quiet, *chosen, *arguments], plugins=[collected])
         return collected.items
 
     monkeypatch.chdir(ROOT)
@@ -88,6 +88,33 @@ def test_the_sweeps_are_all_others_and_each_has_the_marker(collect):
     assert all(item.get_closest_marker("sweep") is not None for _, _, item, _ in sweeps)
     for file in QUESTIONS:
         assert any(f"{file}.py" == name for name, *_ in everything), file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--deselect", "suites/test_idle.py::test_floor"], 11),
+        (["--deselect=suites/test_idle.py::test_floor", "-o", "addopts=-rs", "--llmperf-report=a::b"], 11),
+        (["--ignore-glob", "*::*"], 12),
+    ],
+)
+def test_only_what_selects_tests_asks_for_sweeps(collect, arguments, expected):
+    items = collect(*arguments)
+    assert len(items) == expected
+    assert all(item.get_closest_marker("sweep") is None for _, _, item, _ in items)
+
+
+def test_a_name_asks_for_its_own_sweep_alone(collect, monkeypatch):
+    named = ["suites/test_idle.py::test_floor_at_clock[900]", "suites/test_batch_and_clock.py::test_at_clock"]
+    sweeps = [(file, name) for file, name, item, _ in collect(*named) if item.get_closest_marker("sweep")]
+    assert ("test_idle.py", "test_floor_at_clock[900]") in sweeps
+    assert len([name for file, name in sweeps if file == "test_idle.py"]) == 1
+    assert len(sweeps) > 10
+    assert {file for file, _ in sweeps} == {"test_idle.py", "test_batch_and_clock.py"}
+    monkeypatch.chdir(ROOT / "suites")
+    found = collect("test_idle.py::test_floor_at_clock", base=())
+    assert found
+    assert {name.partition("[")[0] for _, name, *_ in found} == {"test_floor_at_clock"}
 
 
 def test_names_say_what_differs(collect):

@@ -68,11 +68,16 @@ class SimulatedBoards:
         self.grow(count)
         return BoardGroup(self, count)
 
-    def peaks(self) -> list[DevicePeaks]:
-        """What a measurement would come to on each, at the clocks that they are held at, or run at freely."""
+    def peaks(self, clock: Clock | None = None) -> list[DevicePeaks]:
+        """What a measurement would come to on each.
+
+        Args:
+            clock: At which clocks, what it leaves open running free; those that are held right now without it.
+        """
         product, count = self._devices[0].product, len(self._devices)
-        sm_mhz = self._clock.sm_mhz or product.max_sm_clock_mhz
-        memory_mhz = self._clock.memory_mhz or product.max_memory_clock_mhz
+        held = self._clock if clock is None else clock
+        sm_mhz = held.sm_mhz or product.max_sm_clock_mhz
+        memory_mhz = held.memory_mhz or product.max_memory_clock_mhz
         return [peaks_of(product.model, n, count, sm_mhz=sm_mhz, memory_mhz=memory_mhz) for n in range(count)]
 
     @contextmanager

@@ -19,7 +19,7 @@ Row = dict[str, float | int | str | None]
 Param = str | float | bool | Sequence[str] | Sequence[float] | None
 
 #: So many significant digits can be seen in a chart and read in its tooltip.
-_DIGITS = 5
+_ROUNDED = "%.5g"
 #: So much of a name is kept in a slug, its end, where tests of one file differ.
 _LONGEST = 90
 
@@ -53,6 +53,9 @@ def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
     Args:
         chart: What to draw.
         width: Of the chart with its axes and legends, in pixels.
+
+    Raises:
+        ChartError: Altair is not installed, or broken.
     """
     datasets = {"rows": list(chart.rows), **{name: list(rows) for name, rows in chart.extra.items()}}
     spec: dict[str, Any] = _without_empty(fill(templates()[chart.template], chart.params), datasets)
@@ -99,9 +102,10 @@ def _left_out(template: Any, filled: Any) -> bool:
 
 def number(value: float | None, factor: float = 1.0) -> float | None:
     """A number in a chart's unit with the digits that can be seen; ``None`` for what is none."""
-    if value is None or not math.isfinite(value * factor):
+    if value is None:
         return None
-    return float(f"{value * factor:.{_DIGITS}g}")
+    scaled = value * factor
+    return float(_ROUNDED % scaled) if math.isfinite(scaled) else None
 
 
 def room(value: float) -> float | None:

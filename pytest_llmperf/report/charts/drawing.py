@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_llmperf.errors import ChartError
 from pytest_llmperf.files import write_atomically
 from pytest_llmperf.report.charts.chart import Chart, complete
+from pytest_llmperf.report.charts.library import charting
 from pytest_llmperf.report.charts.theme import theme
 
 __all__ = ["javascript", "png", "svg"]
@@ -64,7 +64,7 @@ def png(chart: Chart, *, width: int = 640, scale: float = 2) -> bytes:
         scale: Pixels of the image for each of them.
 
     Raises:
-        ChartError: vl-convert is not installed, or cannot draw it.
+        ChartError: Altair or vl-convert is not installed or broken, or cannot draw it.
     """
     drawn: bytes = _drawn("vegalite_to_png", complete(chart, width), config=theme(dark=False), scale=scale)
     return drawn
@@ -86,16 +86,10 @@ def _drawn(function: str, *arguments: Any, **options: Any) -> Any:
 
 
 def _called(function: str, *arguments: Any, **options: Any) -> Any:
-    try:
+    with charting("vl-convert", "vl-convert-python"):
         import vl_convert
 
         return getattr(vl_convert, function)(*arguments, **options)
-    except Exception as error:  # of whichever kind: no chart is worth a report
-        said = str(error).strip() or type(error).__name__
-        raise ChartError(
-            f"The charts cannot be drawn: vl-convert: {said.splitlines()[0]}.",
-            remedy="Install it again: pip install --force-reinstall vl-convert-python",
-        ) from None
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from pytest_llmperf.report.units import format_value
@@ -39,7 +40,8 @@ def strip(metric: MetricValue, verdict: VerdictRecord | None) -> str:
     span = high - low or 1.0
 
     def x(value: float) -> int:
-        return round(_MARGIN + (value - low) / span * (_WIDTH - 2 * _MARGIN))
+        share = (value - low) / span
+        return round(_MARGIN + share * (_WIDTH - 2 * _MARGIN)) if math.isfinite(share) else _MARGIN
 
     label = f"{plural(len(values), 'repeat')} in {plural(len(metric.launches), 'launch')} from "
     label += f"{format_value(min(values), metric.unit)} to {format_value(max(values), metric.unit)}"

@@ -19,6 +19,7 @@ from typing import Any
 from pytest_llmperf.errors import ChartError
 from pytest_llmperf.report import charts
 from pytest_llmperf.report.charts import Chart
+from pytest_llmperf.report.page.heights import height_of
 from pytest_llmperf.results import Results
 
 __all__ = ["Figures", "packed", "policy", "record"]
@@ -54,10 +55,11 @@ class Figures:
             return cls()
         try:
             library = _library()
+            made = charts.templates()
         except ChartError as error:
             return cls(reason=str(error))
         used = {chart.template for chart in shown.values()}
-        templates = {name: charts.templates()[name] for name in sorted(used)}
+        templates = {name: made[name] for name in sorted(used)}
         return cls(
             packed(
                 json.dumps(
@@ -81,6 +83,7 @@ def _compact(chart: Chart) -> dict[str, Any]:
         "template": chart.template,
         "title": chart.title,
         "description": chart.description,
+        "height": height_of(chart),
         "params": dict(chart.params),
         "data": {name: _columns(rows) for name, rows in datasets.items()},
     }
@@ -91,7 +94,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Any]]:
     if not rows:
         return [[]]
     fields = list(rows[0])
-    if len(fields) > 1 and all(row.keys() == rows[0].keys() for row in rows):
+    if len(fields) > 1 and all(map(rows[0].keys().__eq__, (row.keys() for row in rows))):
         return [fields, *map(operator.itemgetter(*fields), rows)]
     fields = list(dict.fromkeys(name for row in rows for name in row))
     return [fields, *([row.get(name) for name in fields] for row in rows)]

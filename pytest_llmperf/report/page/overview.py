@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pytest_llmperf.report.units import format_change, format_value
+from pytest_llmperf.report.units import format_change, format_value, shortened
 from pytest_llmperf.report.wording import (
     badness,
     better_of,
@@ -141,7 +141,7 @@ def first_line(tests: Sequence[TestRecord]) -> str:
 
 
 def _sentence(test: TestRecord, verdict: VerdictRecord) -> str:
-    head = f"{test.nodeid} {verdict.verdict}: {verdict.metric}"
+    head = f"{shortened(test.nodeid)} {verdict.verdict}: {verdict.metric}"
     if verdict.change is None or verdict.reason:
         return f"{head}: {verdict.reason}" if verdict.reason else head
     said = values(verdict, unit_of(test.metrics, verdict.metric))

@@ -176,3 +176,13 @@ def test_a_wide_tolerance_does_not_make_the_changes_of_others_small():
 def test_without_prefill_or_decode_there_is_no_breakdown():
     assert chart(gated(conditions={"send_delay": condition(0.1)}), "stacked") is None
     assert chart(gated(conditions={}), "stacked") is None
+
+
+def test_without_repeats_all_else_is_the_same():
+    for test in (gated(), measured()):
+        whole, without = charts_of_test(test), charts_of_test(test, repeats=False)
+        assert [chart.rows for chart in whole] == [chart.rows for chart in without]
+        for one, other in zip(whole, without, strict=True):
+            assert {**one.extra, "repeats": []} == {**other.extra, "repeats": []}
+    assert any(chart.extra.get("repeats") for chart in charts_of_test(gated()))
+    assert not any(chart.extra.get("repeats") for chart in charts_of_test(gated(), repeats=False))

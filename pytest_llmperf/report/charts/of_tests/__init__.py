@@ -11,6 +11,12 @@ from pytest_llmperf.results import TestRecord
 __all__ = ["charts_of_test"]
 
 
-def charts_of_test(test: TestRecord) -> list[Chart]:
-    """Those for which the record holds something to show."""
-    return [chart for chart in (distribution(test), trace(test), breakdown(test)) if chart is not None]
+def charts_of_test(test: TestRecord, *, repeats: bool = True) -> list[Chart]:
+    """Those for which the record holds something to show.
+
+    Args:
+        test: The test.
+        repeats: Whether single repeats are among the launches; they are most of what a chart of them holds.
+    """
+    found = (distribution(test, repeats=repeats), trace(test), breakdown(test))
+    return [chart for chart in found if chart is not None]

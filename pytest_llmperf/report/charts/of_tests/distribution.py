@@ -23,16 +23,22 @@ _BAND = 1.5
 _REPEATS = 60
 
 
-def distribution(test: TestRecord) -> Chart | None:
-    """Every gated metric on one axis, in percent of its baseline; of a measured test in percent of its own median."""
+def distribution(test: TestRecord, *, repeats: bool = True) -> Chart | None:
+    """Every gated metric on one axis, in percent of its baseline; of a measured test in percent of its own median.
+
+    Args:
+        test: The test.
+        repeats: Whether single repeats are drawn beside the launches.
+    """
+    most = _REPEATS if repeats else 0
     gated = [v for v in test.verdicts if v.against == "baseline" and v.baseline and v.metric in test.metrics]
     gated = [verdict for verdict in gated if test.metrics[verdict.metric].launches]
     if gated:
-        return _against_baseline(test, sorted(gated, key=lambda verdict: WORST_FIRST.index(verdict.verdict)))
-    return _alone(test)
+        return _against_baseline(test, sorted(gated, key=lambda verdict: WORST_FIRST.index(verdict.verdict)), most)
+    return _alone(test, most)
 
 
-def _against_baseline(test: TestRecord, gated: Sequence[VerdictRecord]) -> Chart:
+def _against_baseline(test: TestRecord, gated: Sequence[VerdictRecord], most: int) -> Chart:
     rows: list[Row] = []
     repeats: list[Row] = []
     band: list[Row] = []
@@ -44,7 +50,7 @@ def _against_baseline(test: TestRecord, gated: Sequence[VerdictRecord]) -> Chart
         name = {"metric": title_of(verdict.metric), "label": _label(verdict)}
         shown: list[Row] = []
         for series, launches in (("baseline", verdict.baseline_launches), ("this run", metric.launches)):
-            dots, small = _dots(launches, verdict.baseline, metric.unit)
+            dots, small = _dots(launches, verdict.baseline, metric.unit, most)
             shown += [{**name, "series": series, **dot} for dot in dots]
             repeats += [{**name, "series": series, **dot} for dot in small]
         rows += shown
@@ -97,17 +103,17 @@ def _tolerated(verdict: VerdictRecord) -> Row:
     return {"low_percent": number(min(up, down), 100), "high_percent": number(max(up, down), 100), "tolerance": told}
 
 
-def _dots(launches: Sequence[Sequence[float]], centre: float, unit: str) -> tuple[list[Row], list[Row]]:
-    """One dot a launch (the median of its repeats), and a small one a repeat where a launch has several."""
+def _dots(launches: Sequence[Sequence[float]], centre: float, unit: str, most: int) -> tuple[list[Row], list[Row]]:
+    """One dot a launch (the median of its repeats), and small ones, ``most`` of them, of launches' several repeats."""
     dots: list[Row] = []
-    small: list[Row] = []
+    small: list[tuple[float, int]] = []
     for launch, found in enumerate(launches, 1):
         if not found:
             continue
         dots.append(_dot(statistics.median(found), launch, centre, unit))
         if len(found) > 1:
-            small += [_dot(value, launch, centre, unit) for value in found]
-    return dots, _thinned(small)
+            small += [(value, launch) for value in found]
+    return dots, [_dot(value, launch, centre, unit) for value, launch in _thinned(small, most)]
 
 
 def _dot(value: float, launch: int, centre: float, unit: str) -> Row:
@@ -118,10 +124,10 @@ def _dot(value: float, launch: int, centre: float, unit: str) -> Row:
     }
 
 
-def _thinned(dots: list[Row]) -> list[Row]:
-    if len(dots) <= _REPEATS:
+def _thinned(dots: list[tuple[float, int]], most: int) -> list[tuple[float, int]]:
+    if len(dots) <= most:
         return dots
-    return [dots[at * len(dots) // _REPEATS] for at in range(_REPEATS)]
+    return [dots[at * len(dots) // most] for at in range(most)]
 
 
 def _interval(verdict: VerdictRecord, beside: Iterable[Row]) -> tuple[list[Row], list[Row]]:
@@ -142,7 +148,7 @@ def _interval(verdict: VerdictRecord, beside: Iterable[Row]) -> tuple[list[Row],
     return [{**named, **drawn, **told}], cuts
 
 
-def _alone(test: TestRecord) -> Chart | None:
+def _alone(test: TestRecord, most: int) -> Chart | None:
     rows: list[Row] = []
     repeats: list[Row] = []
     told: list[str] = []
@@ -153,7 +159,7 @@ def _alone(test: TestRecord) -> Chart | None:
             continue
         varies = varies or len({value for launch in metric.launches for value in launch}) > 1
         named: Row = {"metric": title_of(name), "label": f"{title_of(name)} {format_value(metric.value, metric.unit)}"}
-        dots, small = _dots(metric.launches, metric.value, metric.unit)
+        dots, small = _dots(metric.launches, metric.value, metric.unit, most)
         rows += [{**named, **dot} for dot in dots]
         repeats += [{**named, **dot} for dot in small]
         told.append(f"{title_of(name)} {_range(metric)}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from pytest_llmperf.report.charts.library import charting
+
 __all__ = ["templates"]
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -16,11 +18,15 @@ def templates() -> dict[str, dict[str, Any]]:
 
     A text ``"$name"`` in one is a placeholder for the parameter of a chart. Datasets are named, ``rows`` the first of
     them. There is no width: whoever draws a chart knows it.
-    """
-    from pytest_llmperf.report.charts.templates import curves, panels, parts, tables, tests
 
-    made = {**tests.specs(), **panels.specs(), **curves.specs(), **tables.specs()}
-    return {name: _plain(chart.to_dict(validate=False), parts.HEIGHT) for name, chart in made.items()}
+    Raises:
+        ChartError: Altair is not installed, or broken.
+    """
+    with charting("Altair", "altair"):
+        from pytest_llmperf.report.charts.templates import curves, panels, parts, tables, tests
+
+        made = {**tests.specs(), **panels.specs(), **curves.specs(), **tables.specs()}
+        return {name: _plain(chart.to_dict(validate=False), parts.HEIGHT) for name, chart in made.items()}
 
 
 def _plain(spec: dict[str, Any], by_rows: int) -> dict[str, Any]:
