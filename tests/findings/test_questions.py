@@ -109,6 +109,16 @@ def test_batch_and_clock_has_a_row_a_place():
     assert "From batch 1 to 16 power changes by +0.9 % (169.1 W to 170.6 W, 1300 MHz) for 16.0 times" in said(finding)
 
 
+def test_the_throughput_of_prefills_is_in_prompt_tokens():
+    tests = grid(lambda batch, clock: 200.0)
+    for test in tests:
+        test["workload"] |= {"output_len": 1}
+    [finding] = asked("batch_and_clock", *tests)
+    assert column(finding, "throughput")[0] == 1 * 750 / 10 * 512
+    [finding] = asked("batch_and_clock", *grid(lambda batch, clock: 200.0))
+    assert column(finding, "throughput")[0] == 1 * 750 / 10
+
+
 def test_power_that_follows_the_clock_slowly_is_less_than_linear():
     [finding] = asked("batch_and_clock", *grid(lambda batch, clock: 100 + clock / 100))
     assert "less than linearly" in said(finding)
