@@ -159,7 +159,7 @@ def _flops(rate: float) -> str:
 
 def _phases(placed: Sequence[_Placed], subject: str) -> list[str]:
     """The ends of each phase's range: where it lies, what limits it, what it reaches of that."""
-    told = []
+    told: list[str] = []
     for phase in ("decode", "prefill"):
         ordered = sorted((one for one in placed if one.step.phase == phase), key=lambda one: one.intensity)
         ends = ordered if len(ordered) < 2 else [ordered[0], ordered[-1]]

@@ -730,7 +730,8 @@ def test_points_lie_under_the_roof():
     assert column(finding, "share") == pytest.approx([0.5, 0.5])
     assert column(finding, "limit") == ["bandwidth", "FLOPs"]
     assert finding.sentences[0] == (
-        "Decode on Tesla V100-SXM2-32GB: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, 50 % of the roof."
+        "Decode on Tesla V100-SXM2-32GB: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, "
+        "50 % of the roof."
     )
     marks = {mark.name: mark for mark in finding.marks}
     assert marks["balance"].x == pytest.approx(125e12 / 900e9)
