@@ -43,8 +43,8 @@ _LEAST_CLOCKS = 3
 #: From so many sizes of one load on one stands for all.
 _MANY_SIZES = 3
 _METRICS = ("power", "tpj", "e2e_latency", "tpot", "ttft", "throughput")
-#: Columns of what is maximised, and of the throughput.
-_YIELDS, _THROUGHPUT = 2, 6
+#: The column of what is maximised.
+_YIELDS = 2
 
 
 def sweet_spot(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
@@ -167,12 +167,8 @@ def _table(swept: Sequence[Swept], free: Swept | None, tokens: str) -> tuple[lis
     rows = table([one.point for one in shown], ["clock"], _METRICS)
     columns = [column(name) for name in ("clock", *_METRICS)]
     columns[_YIELDS] = column("tpj", f"{tokens.capitalize()} per joule")
-    if tokens == "prompt tokens":
-        columns[_THROUGHPUT] = column("throughput", "Prompt tokens per second")
     for row, one in zip(rows, shown, strict=True):
         row[_YIELDS] = one.yields
-        speed = row[_THROUGHPUT]
-        row[_THROUGHPUT] = speed * _prompt(one.point) if isinstance(speed, float | int) else None
         if one is free:
             row[0] = _observed(free)
         row.append("free" if one is free else "locked")

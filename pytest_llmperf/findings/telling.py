@@ -101,12 +101,32 @@ def finding(
     kind: FindingKind, name: str, title: str, sentences: Iterable[str], columns: Sequence[Column], rows: Rows,
     points: Iterable[Point], marks: Sequence[Mark] = (),
 ) -> Finding:  # fmt: skip
-    """A finding from points; its tests are in the order of their axes."""
+    """A finding from points; its tests are in the order of their axes, and the throughput of prefills is in prompts."""
+    points = list(points)
+    columns, rows = _in_prompt_tokens(points, columns, rows)
     tests = dict.fromkeys(point.test.nodeid for point in ordered(points))
     return Finding(
         kind=kind, name=name, title=title, sentences=list(sentences), columns=list(columns), rows=rows,
         marks=list(marks), tests=list(tests),
     )  # fmt: skip
+
+
+def _in_prompt_tokens(
+    points: Sequence[Point], columns: Sequence[Column], rows: Rows
+) -> tuple[Sequence[Column], Rows]:  # fmt: skip
+    """A table whose throughput counts the tokens of prompts, where these are of one length and all that ran."""
+    prompts = {point.axes.input_len for point in points}
+    at = next((at for at, one in enumerate(columns) if one.name == "throughput"), None)
+    if at is None or len(prompts) != 1 or any(point.axes.output_len != 1 for point in points):
+        return columns, rows
+    prompt = prompts.pop()
+    if not isinstance(prompt, int):
+        return columns, rows
+    told = [
+        [value * prompt if i == at and isinstance(value, float | int) else value for i, value in enumerate(row)]
+        for row in rows
+    ]
+    return [column("throughput", "Prompt tokens per second") if i == at else one for i, one in enumerate(columns)], told
 
 
 def quantity(value: float | None, name: str) -> str:

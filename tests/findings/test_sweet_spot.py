@@ -169,7 +169,9 @@ def test_a_prefill_counts_its_prompt_tokens():
     [finding] = spots(*sweep(lambda clock: yields(clock) / 512, output_len=1))
     assert optimum(finding).y == pytest.approx(5.0)
     assert "Most prompt tokens per joule at 900 MHz" in said(finding)
-    assert next(c.title for c in finding.columns if c.name == "tpj") == "Prompt tokens per joule"
+    titles = {c.name: c.title for c in finding.columns}
+    assert (titles["tpj"], titles["throughput"]) == ("Prompt tokens per joule", "Prompt tokens per second")
+    assert column(finding, "throughput")[0] == 750 / 2 * 512
 
 
 def test_latency_limits_are_those_of_the_load():
