@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -133,12 +134,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _report(folder: Path, template: Path | None) -> int:
     from pytest_llmperf.findings import with_findings
-    from pytest_llmperf.report.terminal import table
+    from pytest_llmperf.report.terminal import table, verdict_lines
     from pytest_llmperf.report.write import load_run, write_report
 
     results = with_findings(load_run(folder))
     write_report(results, folder, template)
-    for line, _ in table(results, 100):
+    width = shutil.get_terminal_size().columns
+    for line, _ in (*table(results, width), *verdict_lines(results, width)):
         print(line)
     print(f"report: {folder / 'report.html'}")
     return 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,23 +37,36 @@ class ComparedMetric:
     Attributes:
         name: Of the metric.
         unit: Its unit.
+        better: Which direction is the better one.
         before: In A: the geometric mean over launches of the median over repeats.
         now: In B.
         change: now / before - 1; ``None`` where a value is 0, or no number holds it.
         interval: Of the change, at 95 %; ``None`` when nothing tells the noise.
+        without_interval: Why there is none; ``None`` where there is one.
         outside_noise: Whether B is ``"better"`` or ``"worse"``, the interval lying on one side of 0; ``None`` when it
             does not, and of tests that are not comparable.
-        other_board: Whether it is a figure of boards, and the boards differ.
+        other_board: Whether it is a figure of boards, and the boards differ, of one product.
+        other_rate: Whether it was taken at another rate: of a search, beside the rate itself.
     """
 
     name: str
     unit: str
+    better: Literal["lower", "higher"]
     before: float
     now: float
     change: float | None
     interval: tuple[float, float] | None
+    without_interval: str | None
     outside_noise: Literal["better", "worse"] | None
     other_board: bool
+    other_rate: bool
+
+    @property
+    def moved(self) -> bool:
+        """Whether it changed: outside its noise, or by more than nothing where the noise is not known."""
+        if self.change is None or abs(self.change) < _LEAST or self.other_board or self.other_rate:
+            return False
+        return self.interval is None or self.interval[0] * self.interval[1] > 0
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,7 @@ def _environment(a: Results, b: Results) -> list[str]:
             "platform": run.environment.platform,
             "processor": run.environment.cpu,
             "CUDA": run.environment.cuda,
-            "GPUs": ", ".join(gpu.name for gpu in gpus) or None,
+            "GPUs": _counted([gpu.name for gpu in gpus]),
             "boards": ", ".join(gpu.uuid for gpu in gpus) or None,
             "driver": ", ".join(sorted({gpu.driver for gpu in gpus})) or None,
             "power limit": _limits(run),
@@ -132,7 +146,13 @@ def _environment(a: Results, b: Results) -> list[str]:
 
 def _limits(run: Results) -> str | None:
     limits = [gpu.power_limit_w for gpu in run.environment.gpus if gpu.power_limit_w is not None]
-    return ", ".join(f"{watts:g} W" for watts in limits) or None
+    return _counted([f"{watts:g} W" for watts in limits])
+
+
+def _counted(names: Sequence[str]) -> str | None:
+    """``"8 x NVIDIA H200"``; ``None`` of nothing."""
+    counts = Counter(names)
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items()) or None
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -147,10 +167,19 @@ def _told(value: Any) -> str:
 
 def _test(a: TestRecord, b: TestRecord, limits: tuple[str | None, ...], runs: tuple[Results, Results]) -> ComparedTest:
     incomparable = _incomparable(a, b, limits)
-    other_board = _boards(a, runs[0]) != _boards(b, runs[1])
+    one_product = a.engine is not None and b.engine is not None and a.engine.device == b.engine.device
+    other_board = one_product and _boards(a, runs[0]) != _boards(b, runs[1])
+    other_rate = _found_another_rate(a, b)
     both = {name: (metric, b.metrics[name]) for name, metric in a.metrics.items() if name in b.metrics}
     found = [
-        _metric(name, before, now, comparable=not incomparable, other_board=other_board and name in BOUND_TO_BOARD)
+        _metric(
+            name,
+            before,
+            now,
+            comparable=not incomparable,
+            other_board=other_board and name in BOUND_TO_BOARD,
+            other_rate=other_rate and name != "max_rate",
+        )
         for name, (before, now) in both.items()
         if before.value is not None and now.value is not None and before.unit == now.unit
     ]
@@ -172,22 +201,36 @@ def _test(a: TestRecord, b: TestRecord, limits: tuple[str | None, ...], runs: tu
     )
 
 
-def _metric(name: str, before: MetricValue, now: MetricValue, *, comparable: bool, other_board: bool) -> ComparedMetric:
+def _found_another_rate(a: TestRecord, b: TestRecord) -> bool:
+    """Whether two searches have ended at different rates, at which their other metrics were taken."""
+    searches = [test.metrics["max_rate"].value for test in (a, b) if test.search and "max_rate" in test.metrics]
+    rates = [rate for rate in searches if rate is not None]
+    return len(rates) == 2 and not math.isclose(*rates)
+
+
+def _metric(
+    name: str, before: MetricValue, now: MetricValue, *, comparable: bool, other_board: bool, other_rate: bool
+) -> ComparedMetric:
     assert before.value is not None
     assert now.value is not None
-    interval = None
+    interval, without = None, "a zero"
     values = before.value, now.value
     if usable(before.launches) and usable(now.launches):
         values = centre(before.launches), centre(now.launches)
         interval = ratio_interval(before.launches, now.launches)
+        without = "1 launch" if max(len(before.launches), len(now.launches)) == 1 else "no bound"
     change = values[1] / values[0] - 1 if values[0] > 0 else None
     if change is not None and not math.isfinite(change):
         change = None
     outside: Literal["better", "worse"] | None = None
     beside_zero = interval is not None and interval[0] * interval[1] > 0
-    if comparable and not other_board and beside_zero and change is not None and abs(change) >= _LEAST:
+    comparable = comparable and not other_board and not other_rate
+    if comparable and beside_zero and change is not None and abs(change) >= _LEAST:
         outside = "better" if (change > 0) == (now.better == "higher") else "worse"
-    return ComparedMetric(name, now.unit, *values, change, interval, outside, other_board)
+    return ComparedMetric(
+        name, now.unit, now.better, *values, change, interval, None if interval else without, outside, other_board,
+        other_rate,
+    )  # fmt: skip
 
 
 def _incomparable(a: TestRecord, b: TestRecord, limits: tuple[str | None, ...]) -> list[str]:

@@ -18,8 +18,9 @@ WIDTH = 80
 def wrapped(text: str, indent: int = 0, hanging: int = 2) -> list[str]:
     """Text without control characters, in lines of at most 80 columns."""
     return textwrap.wrap(
-        printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + hanging)
-    ) or [""]
+        printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + hanging),
+        break_on_hyphens=False,
+    ) or [""]  # fmt: skip
 
 
 def derived_lines(test: DerivedTest) -> Iterator[str]:

@@ -1,16 +1,26 @@
-"""Two runs as lines of at most 80 columns."""
+"""Two runs as lines of at most 80 columns: in what they differ, what changed most, then test by test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.explanation.comparison import ComparedMetric, ComparedRuns, ComparedTest
+from pytest_llmperf.explanation.most import Extremes, extremes, told_by_another
 from pytest_llmperf.explanation.printing import WIDTH, wrapped
 from pytest_llmperf.explanation.statistics import CONFIDENCE
+from pytest_llmperf.report.cells import before_parameters, labels
 from pytest_llmperf.report.units import format_change, format_value, shortened
+from pytest_llmperf.report.wording import plural
 from pytest_llmperf.results import Results
 
 __all__ = ["compared_lines"]
+
+#: Columns of a metric's name with its unit, and of the values.
+_NAME, _BEFORE, _NOW, _CHANGE, _INTERVAL = 25, 10, 11, 9, 14
+#: Metrics of which the summary tells the changes, and columns of a test's name there.
+_METRICS, _TEST = 12, 19
+#: Tests of one run only that are named one by one.
+_NAMED = 5
 
 
 def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[str]:
@@ -21,10 +31,26 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
         yield from wrapped(difference, 3)
     if any(test.engine and test.engine.simulated for run in (a, b) for test in run.tests):
         yield from wrapped("SIMULATED: figures of one run or both are computed, and are of no real board")
-    for test in compared.tests:
+    shared = _shared(compared.tests)
+    for told, of_all in (("Not comparable", shared[0]), ("Different", shared[1])):
+        if of_all:
+            yield from wrapped(f"{told}, in all {len(compared.tests)} tests: {'; '.join(of_all)}")
+    if len(compared.tests) > 1:
         yield ""
-        yield from _test(test)
+        yield from _summary(compared.tests)
+    same = [test.nodeid for test in compared.tests if _nothing_to_tell(test, shared)]
+    for test in compared.tests:
+        if test.nodeid not in same:
+            yield ""
+            yield from _test(test, shared)
+    if same:
+        yield ""
+        yield from wrapped(f"As in A, every figure of {plural(len(same), 'test')}: {', '.join(labels(same))}")
     for side, names in (("A", compared.only_a), ("B", compared.only_b)):
+        if len(names) > _NAMED:
+            yield ""
+            yield from wrapped(f"only in {side}, {len(names)} tests: {', '.join(labels(names))}")
+            continue
         for name in names:
             yield from wrapped(f"only in {side}: {shortened(name)}")
     if any(metric.outside_noise for test in compared.tests for metric in test.metrics):
@@ -36,36 +62,112 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
         yield "No test is in both runs."
 
 
-def _test(test: ComparedTest) -> Iterator[str]:
+_Shared = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _shared(tests: Sequence[ComparedTest]) -> _Shared:
+    """In what all tests are not comparable, and in what they differ: told once where it is the same of all."""
+    incomparable, different = ({getattr(test, name) for test in tests} for name in ("incomparable", "differences"))
+    once = len(tests) > 1
+    return (
+        next(iter(incomparable)) if once and len(incomparable) == 1 else (),
+        next(iter(different)) if once and len(different) == 1 else (),
+    )
+
+
+def _summary(tests: Sequence[ComparedTest]) -> Iterator[str]:
+    """What changed most, by metric."""
+    comparable = [test for test in tests if not test.incomparable]
+    head = f"{len(tests)} tests are in both"
+    if len(comparable) < len(tests):
+        head += f", {len(tests) - len(comparable)} of them not comparable"
+    counted = comparable or tests  # two machines: what they are, and no verdict
+    found = extremes(counted)
+    if not found:
+        yield from wrapped(f"{head}. No figure changed.")
+        return
+    what = "changed" if comparable else "differs"
+    noise = " outside the noise" if _noise_known(counted) else ""
+    yield from wrapped(f"{head}. What {what} most{noise}, by metric:")
+    yield f"  {'':<14}{'tests':>6}{'worst':>10}  {'':<{_TEST}}{'best':>8}"
+    names = dict(zip((test.nodeid for test in tests), labels([test.nodeid for test in tests]), strict=True))
+    for one in found[:_METRICS]:
+        yield _extremes(one, names)
+    if len(found) > _METRICS:
+        yield f"  and {plural(len(found) - _METRICS, 'more metric')} below"
+
+
+def _noise_known(tests: Sequence[ComparedTest]) -> bool:
+    return all(metric.interval is not None for test in tests for metric in test.metrics if metric.moved)
+
+
+def _extremes(one: Extremes, names: dict[str, str]) -> str:
+    told = []
+    for place, extreme in enumerate((one.worst, one.best)):
+        change = "-" if extreme is None else format_change(extreme[1])
+        name = "" if extreme is None else before_parameters(names[extreme[0]], (_TEST - 1, _TEST - 2)[place])
+        told.append((change, name))
+    (worst, where), (best, there) = told
+    return f"  {one.metric:<14}{one.tests:>6}{worst:>10}  {where:<{_TEST}}{best:>8}  {there}"[:WIDTH].rstrip()
+
+
+def _test(test: ComparedTest, shared: _Shared) -> Iterator[str]:
     yield from wrapped(shortened(test.nodeid))
-    if test.incomparable:
+    if test.incomparable != shared[0]:
         yield from wrapped(f"Not comparable: {'; '.join(test.incomparable)}", 2)
-    if test.differences:
+    if test.differences != shared[1]:
         yield from wrapped(f"Different: {'; '.join(test.differences)}", 2)
-    if test.metrics:
-        yield f"  {'':<21}{'A':>11}{'B':>11}{'change':>10}  {CONFIDENCE:.0%} interval"
-    for metric in test.metrics:
-        yield _line(metric)
+    left_out = told_by_another(test.metrics)
+    still = [m.name for m in test.metrics if _still(m) and m.name not in left_out]
+    shown = [metric for metric in test.metrics if metric.name not in left_out and metric.name not in still]
+    reasons = {metric.without_interval for metric in shown}
+    alike = reasons.pop() if len(reasons) == 1 else None
+    if shown:
+        column = f"{CONFIDENCE:.0%} interval" if alike is None else f"no interval: {alike}"
+        yield f"  {'':<{_NAME}}{'A':>{_BEFORE}}{'B':>{_NOW}}{'change':>{_CHANGE}}  {column}"[:WIDTH]
+    for metric in shown:
+        yield _line(metric, reason=alike is None)
     for moved in test.conditions:
         if any(metric.name == moved.name for metric in test.metrics):
             continue
         change = moved.now / moved.before - 1 if moved.before and moved.unit != "1" and moved.unit != "°C" else None
         values = [format_value(value, moved.unit, bare=moved.unit == "requests") for value in (moved.before, moved.now)]
-        yield f"  {moved.name:<21}{values[0]:>11}{values[1]:>11}{format_change(change):>10}"
+        yield f"  {moved.name:<{_NAME}}{values[0]:>{_BEFORE}}{values[1]:>{_NOW}}{format_change(change):>{_CHANGE}}"
+    if still:
+        yield from wrapped(f"as in A: {', '.join(still)}", 2)
+    for other in dict.fromkeys(left_out.values()):
+        yield from wrapped(f"as {other}: {', '.join(name for name, told in left_out.items() if told == other)}", 2)
     for name, reason in test.only_one:
         yield from wrapped(f"{name}: {reason}", 2)
+    if any(metric.other_rate for metric in test.metrics):
+        yield from wrapped("All but max_rate was measured at another rate: that found by the search.", 2)
     if any(metric.other_board for metric in test.metrics):
         yield from wrapped("* of other boards: two boards of one product differ by 8 to 12 % in energy.", 2)
 
 
-def _line(metric: ComparedMetric) -> str:
+def _nothing_to_tell(test: ComparedTest, shared: _Shared) -> bool:
+    """Whether a test that has figures is in both runs the same, but for what is told of all tests at once."""
+    differs = test.incomparable != shared[0] or test.differences != shared[1] or test.conditions or test.only_one
+    return bool(test.metrics) and not differs and all(_still(metric) for metric in test.metrics)
+
+
+def _still(metric: ComparedMetric) -> bool:
+    """Whether a change is printed as none, and called none."""
+    if metric.change is None:
+        return metric.before == metric.now
+    return metric.outside_noise is None and f"{abs(metric.change):.1%}" == "0.0%"
+
+
+def _line(metric: ComparedMetric, *, reason: bool) -> str:
     name = metric.name + ("*" if metric.other_board else "")
     values = [format_value(value, metric.unit, bare=len(metric.unit) > 3) for value in (metric.before, metric.now)]
-    if metric.unit == "FLOP/s":  # with its prefix it is wider than the column
-        name, values = f"{name} (FLOP/s)", [value.removesuffix(metric.unit) for value in values]
-    interval = "" if metric.interval is None else f"{_bound(metric.interval[0])} to {_bound(metric.interval[1])}"
-    figures = f"{values[0]:>11}{values[1]:>11}{format_change(metric.change):>10}"
-    return f"  {name:<21}{figures}  {interval:<16} {metric.outside_noise or ''}"[:WIDTH].rstrip()
+    if len(metric.unit) > 3:  # beside its value it is wider than the column
+        name, values = f"{name} {metric.unit}", [value.removesuffix(metric.unit) for value in values]
+    interval = (metric.without_interval or "") if reason else ""
+    if metric.interval is not None:
+        interval = f"{_bound(metric.interval[0])} to {_bound(metric.interval[1])}"
+    figures = f"{values[0]:>{_BEFORE}}{values[1]:>{_NOW}}{format_change(metric.change):>{_CHANGE}}"
+    return f"  {name:<{_NAME}}{figures}  {interval:<{_INTERVAL}} {metric.outside_noise or ''}"[:WIDTH].rstrip()
 
 
 def _bound(change: float) -> str:

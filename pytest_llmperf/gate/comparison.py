@@ -182,7 +182,9 @@ def _decided(
     if decision.verdict != "regressed":  # that one stands, however noisy what regressed has become
         told = below_noise(noise, rules, baseline=len(before), tolerance=tolerance)
     if told is None and decision.verdict == "inconclusive":
-        told = advice(decision, noise, rules, baseline=len(before), current=len(after), tolerance=tolerance)
+        told = advice(
+            decision, noise, rules, baseline=len(before), current=len(after), tolerance=tolerance, better=better
+        )
     return Comparison(
         metric,
         decision.verdict,

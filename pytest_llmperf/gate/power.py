@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pytest_llmperf.gate.decision import Decision, quantile, standard_error
+from pytest_llmperf.gate.decision import Better, Decision, quantile, standard_error
 from pytest_llmperf.gate.noise import Noise
 from pytest_llmperf.gate.rules import Rules
 
@@ -13,7 +13,9 @@ __all__ = ["advice", "below_noise", "minimum_detectable"]
 #: More launches than this are no advice.
 _MOST = 50
 #: Logarithms of the smallest tolerance that is advised, and of the largest that is written out.
-_SMALLEST, _LARGEST = math.log1p(0.001), math.log1p(1000)
+_SMALLEST, _LARGEST = math.log1p(0.0011), math.log1p(1000)
+#: Tenths of a percent that are nearer to a whole number than this are that number.
+_ROUNDING = 1e-6
 
 
 def minimum_detectable(noise: Noise, rules: Rules, *, baseline: int, tolerance: float) -> float | None:
@@ -72,9 +74,26 @@ def _passable(noise: Noise, rules: Rules, baseline: int) -> float:
 
 
 def advice(
-    decision: Decision, noise: Noise, rules: Rules, *, baseline: int, current: int, tolerance: float
+    decision: Decision,
+    noise: Noise,
+    rules: Rules,
+    *,
+    baseline: int,
+    current: int,
+    tolerance: float,
+    better: Better = "lower",
 ) -> str | None:
-    """What would decide an inconclusive comparison: launches, a longer baseline, or another tolerance."""
+    """What would decide an inconclusive comparison: launches, a longer baseline, or another tolerance.
+
+    Args:
+        decision: Of the last look.
+        noise: Between launches.
+        rules: Of the run.
+        baseline: Launches in the baseline.
+        current: Launches of the run.
+        tolerance: Relative.
+        better: Which direction of the metric is the better one: a tolerance is told with the change that it allows.
+    """
     if noise.df <= 0:
         return (
             f"One launch against {'one' if baseline == 1 else baseline} says nothing of the noise: save a baseline of "
@@ -83,7 +102,10 @@ def advice(
     limit, error = math.log1p(tolerance), standard_error(noise.sd, current, baseline)
     regressing = decision.worse > limit
     needed = _launches(decision.worse, limit, noise, rules, baseline, regressing)
-    bound = decision.lower if regressing else decision.upper
+    called = decision.worse > _called(rules, len(rules.looks) - 1, noise.df, error, 0.0)
+    narrower = decision.lower if decision.lower > _SMALLEST and called else None
+    if needed is None and _printed_alike(decision.worse, limit):
+        return _at_the_tolerance(decision.upper, narrower, better)
     verdict = "regressed" if regressing else "pass"
     ways = []
     if needed is not None and needed > current:
@@ -91,12 +113,31 @@ def advice(
     elif needed is None and _launches(decision.worse, limit, noise, rules, _MOST, regressing) is not None:
         ways.append("a baseline of more launches")
     if not regressing:
-        ways.append(f"a tolerance of {_percent(bound)}")
-    elif bound > _SMALLEST and decision.worse > _called(rules, len(rules.looks) - 1, noise.df, error, 0.0):
-        ways.append(f"a tolerance below {_percent(bound, up=False)}")
+        ways.append(f"a tolerance of {_percent(decision.upper, better)}")
+    elif narrower is not None:
+        ways.append(f"a tolerance below {_percent(narrower, better, up=False)}")
     if len(ways) == 1 and needed is None:
         return f"The change is about as large as the tolerance: {ways[0]} would make it {verdict}."
     return f"If the change is what it seems, {' or '.join(ways)} would make it {verdict}." if ways else None
+
+
+def _printed_alike(worse: float, limit: float) -> bool:
+    """Whether a change and a tolerance read the same: which of them is larger then says nothing to a reader."""
+    return worse < _LARGEST and limit < _LARGEST and f"{math.expm1(worse):.1%}" == f"{math.expm1(limit):.1%}"
+
+
+def _at_the_tolerance(upper: float, narrower: float | None, better: Better) -> str:
+    """The advice on a change that is as large as the tolerance: the same on both sides of it.
+
+    Args:
+        upper: The upper bound of the change, on the log scale.
+        narrower: The lower bound, where a tolerance below it would make the change ``regressed``.
+        better: Which direction is the better one.
+    """
+    told = f"a tolerance of {_percent(upper, better)} would make it pass"
+    if narrower is not None:
+        told += f", one below {_percent(narrower, better, up=False)} regressed"
+    return f"The change is as large as the tolerance, and launches do not decide that: {told}."
 
 
 def _launches(worse: float, limit: float, noise: Noise, rules: Rules, baseline: int, regressing: bool) -> int | None:
@@ -114,9 +155,14 @@ def _launches(worse: float, limit: float, noise: Noise, rules: Rules, baseline: 
     return None
 
 
-def _percent(log: float, *, up: bool = True) -> str:
-    """A tolerance to write down, rounded to the safe side."""
+def _percent(log: float, better: Better = "lower", *, up: bool = True) -> str:
+    """A tolerance to write down, beyond a bound by up to a tenth of a percent.
+
+    Of a metric of which more is better it is followed by the change that it allows: 5 % is down to -4.8 %.
+    """
     if log > _LARGEST:
         return f"more than {math.expm1(_LARGEST):.0%}"
+    # A bound that is a tenth but for rounding is not beyond itself.
     tenths = math.expm1(log) * 1000
-    return f"{(math.ceil(tenths) if up else math.floor(tenths)) / 10:.1f} %"
+    named = (math.floor(tenths + _ROUNDING) + 1 if up else math.ceil(tenths - _ROUNDING) - 1) / 10
+    return f"{named:.1f} %" if better == "lower" else f"{named:.1f} % (down to {-100 * named / (100 + named):.1f} %)"

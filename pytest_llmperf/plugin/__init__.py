@@ -6,6 +6,7 @@ and few have a performance test in it. The session's state is made at collection
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -106,7 +107,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """Say in the header which engine measures, and why, and at which clock."""
     session = config.stash.get(SESSION, None)
-    return [*([] if session is None else session.header()), *config.stash[BOARDS].header()]
+    lines = [*([] if session is None else session.header()), *config.stash[BOARDS].header()]
+    width = config.get_terminal_writer().fullwidth
+    return [
+        part
+        for line in lines
+        # Paths and names can be copied: they are not cut in two.
+        for part in textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    ]
 
 
 @pytest.hookimpl(tryfirst=True)

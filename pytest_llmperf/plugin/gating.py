@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -191,16 +192,21 @@ class Judge:
     ) -> list[dict[str, float | str]]:
         """How the metrics that gate nothing changed since the baseline, for the record.
 
+        Of a search for a rate there are none where it found another one: its metrics are those at the rate found.
+
         Raises:
             BaselineError: the stored baseline is unusable.
         """
         _, baseline, differing = self._shelf.find(self._shelf.identity(measurement), measurement.test)
         if baseline is None or differing:
             return []
+        stored = baseline.summaries(measurement.boards)
+        if _at_another_rate(stored.get("max_rate"), summaries.get("max_rate")):
+            return []
         gated = self.gated(state, measurement)
         pairs = [
             (name, before.value, now.value)
-            for name, before in baseline.summaries(measurement.boards).items()
+            for name, before in stored.items()
             if name not in gated and (now := summaries.get(name)) is not None
         ]
         return [
@@ -224,6 +230,13 @@ class Judge:
                     series.append(Series(one.test, _engine_starts(one), logs(summary.launches)))
             self._pools[key] = NoisePool(series)
         return self._pools[key]
+
+
+def _at_another_rate(before: Summary | None, now: Summary | None) -> bool:
+    """Whether two searches have found different rates; false of what is no search."""
+    if before is None or now is None or before.value is None or now.value is None:
+        return False
+    return not math.isclose(before.value, now.value, rel_tol=1e-5)  # a baseline keeps seven digits
 
 
 def _engine_starts(baseline: Baseline) -> str | None:

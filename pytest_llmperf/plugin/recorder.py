@@ -24,6 +24,7 @@ import pytest
 
 from pytest_llmperf.errors import GpuError, OptionError
 from pytest_llmperf.plugin.keys import BOARDS
+from pytest_llmperf.plugin.shortening import shorten
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -289,6 +290,9 @@ class Recorder:
         for journal in self.folder.glob("journal*.jsonl"):
             journal.unlink()
         (self.folder / ".measuring.lock").unlink(missing_ok=True)
+        terminal: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if terminal is not None:
+            shorten(terminal.stats.get("failed", ()), self._results, self.command)
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Print the table of the run."""
@@ -305,6 +309,12 @@ class Recorder:
             terminalreporter.write_line(f"error: {failure}", red=True)
         if self.saved:
             terminalreporter.write_line(f"baselines: {self.saved} saved")
+        if self._results is not None:
+            with self._failing_alone(session, "How the tests were judged could not be printed"):
+                from pytest_llmperf.report.terminal import verdict_lines
+
+                for line, markup in verdict_lines(self._results, terminalreporter._tw.fullwidth):
+                    terminalreporter.write_line(line, **markup)
         made = next((path for name in _MADE if (path := self.folder / name).exists()), None)
         if made is not None:
             terminalreporter.write_line(f"report: {made}")

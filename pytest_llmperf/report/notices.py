@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
+from collections.abc import Collection
 
 from pytest_llmperf.report.rows import without_columns
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.report.wording import by_kind, echoed, plural, short_name, unit_of, value_of
 from pytest_llmperf.results import Results, TestRecord
 
-__all__ = ["concerns", "measurement", "other_metrics"]
+__all__ = ["concerns", "measurement", "other_metrics", "repeated_advice"]
 
 #: Kinds of warnings that are printed; the report has them all.
 _WARNINGS = 5
 #: Metrics on which advice is printed.
 _ADVISED = 5
 #: Tests and figures of each that are printed where no column of the table shows them.
-_TESTS, _FIGURES = 8, 6
+_TESTS, _FIGURES = 4, 6
 #: What a launch says of a clock that nobody asked for, and what it gave way to.
 _FREE = re.compile(r"The clock ran free and gave way for (\d+)% of the time: (.*)\.", re.DOTALL)
 #: What a big board under load does all the time.
 _NORMAL = "power cap"
 
 
-def other_metrics(results: Results) -> list[str]:
-    """The figures of tests for which the table has no column: of those that measure something else than a workload."""
+def other_metrics(results: Results, told: Collection[str] = ()) -> list[str]:
+    """The figures of tests for which the table has no column: of those that measure something else than a workload.
+
+    Args:
+        results: Of the run.
+        told: Ids of those of which the table tells them all the same.
+    """
     said = []
     for test in results.worst_first():
-        if without_columns(test) and test.search is None:
+        if without_columns(test) and test.search is None and test.nodeid not in told:
             figures = [
                 f"{name} {format_value(value, unit_of(test.metrics, name))}"
                 for name in test.metrics
@@ -99,14 +106,25 @@ def _advisory(results: Results) -> list[str]:
     return [f"not gated: {', '.join(sorted(metrics))}: {reason}" for reason, metrics in reasons.items()]
 
 
-def _advice(results: Results) -> list[str]:
-    """What would decide, or that a tolerance lies below the noise: once for each metric and kind of advice."""
-    given = [
+def repeated_advice(results: Results) -> frozenset[str]:
+    """Advice that is given to several tests in the same words, and stands in the summary."""
+    given = Counter(advice for test in results.tests for advice in _advised(test))
+    printed = " ".join(text for text, _ in _kinds_of_advice(results)[:_ADVISED])
+    return frozenset(advice for advice, tests in given.items() if tests > 1 and advice in printed)
+
+
+def _kinds_of_advice(results: Results) -> list[tuple[str, int]]:
+    """The first advice of each kind and metric, with its test, and how many others differ in their figures only."""
+    return by_kind(
         (f"{metrics}: {advice}", f"{metrics} of {short_name(test.nodeid)}: {advice}")
         for test in results.worst_first()
         for advice, metrics in _advised(test).items()
-    ]
-    kinds = by_kind(given)
+    )
+
+
+def _advice(results: Results) -> list[str]:
+    """What would decide, or that a tolerance lies below the noise: once for each metric and kind of advice."""
+    kinds = _kinds_of_advice(results)
     lines = [text + (f" (and {others} more of this kind)" if others else "") for text, others in kinds[:_ADVISED]]
     return [*lines, *([f"more advice is in the report: {len(kinds) - _ADVISED}"] if len(kinds) > _ADVISED else [])]
 
@@ -162,12 +180,21 @@ def _serving(test: TestRecord) -> str | None:
         rate = value_of(test, "max_rate")
         found = "no rate" if rate is None else f"up to {format_value(rate, '')}requests/s"
         return f"{short_name(test.nodeid)}: {found}, with {test.search.attainment:.0%} of the requests within {limits}"
-    goodput = value_of(test, "goodput")
+    goodput, completed = value_of(test, "goodput"), value_of(test, "request_throughput")
     if goodput is None:
         return None
-    offered = f" of {workload['rate']:g} offered" if workload.get("rate") else ""
-    served = format_value(goodput, "")
-    return f"{short_name(test.nodeid)}: {served}requests/s{offered} within every limit (goodput)"
+    told = f"goodput {format_value(goodput, '')}requests/s"
+    if completed and test.requests is not None:
+        failed = f", {test.requests.failed} of {test.requests.sent} requests failed" if test.requests.failed else ""
+        told = (
+            f"{goodput / completed:.1%} of requests within every limit: goodput {format_value(goodput, '')}of "
+            f"{format_value(completed, '')}requests/s that ended in the window{failed}"
+        )
+    rate, count = workload.get("rate"), workload.get("requests")
+    if rate and count:
+        # So few arrivals may lie closer together than the rate at which they are drawn.
+        told += f" ({count} arrivals{'' if workload.get('arrival') == 'constant' else ' drawn'} at {rate:g}/s)"
+    return f"{short_name(test.nodeid)}: {told}"
 
 
 def _server(test: TestRecord) -> str:

@@ -6,25 +6,16 @@ to the narrowest name and verdict that still say something; then names are cut i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from functools import cached_property
 
-from pytest_llmperf.report.units import format_change, format_value, printable
-from pytest_llmperf.report.wording import (
-    badness,
-    better_of,
-    failed_otherwise,
-    format_interval,
-    improved,
-    unit_of,
-    value_of,
-    verdict_word,
-)
-from pytest_llmperf.results import Results, TestRecord, VerdictRecord
+from pytest_llmperf.report.cells import SHORT, abridged, before_parameters, deciding, labels, verdict_cell
+from pytest_llmperf.report.units import format_value
+from pytest_llmperf.report.wording import unit_of, value_of
+from pytest_llmperf.results import Results, TestRecord
 
-__all__ = ["abridged", "labels", "rows", "verdict_cell", "without_columns"]
+__all__ = ["rows", "told_in_rows", "without_columns"]
 
 Line = tuple[str, dict[str, bool]]
 
@@ -69,7 +60,54 @@ _KEPT = ("tpot", "tpj", "ttft", "throughput", "power", "e2e_latency", "mbu")
 _NAME, _VERDICT = 14, 24
 #: So wide a name is made, where it has to be cut, to tell it from another one that would be cut alike.
 _DISTINCT = 28
+#: What stands before and after the figures, and between them: one column where whole names and verdicts fit only so.
 _GAP = "  "
+_BETWEEN = ("  ", " ")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The table at a width: which columns it has, and how wide they are.
+
+    Attributes:
+        tests: Those that need a reader first.
+        names: What they are called.
+        columns: Those that fit.
+        between: What stands between two of them.
+        figures: Columns that the figures have together.
+        name: Columns of the names.
+        verdict: Columns of the verdicts.
+        detailed: Whether there is room for all that verdicts stand on.
+    """
+
+    tests: list[TestRecord]
+    names: list[str]
+    columns: list[_Column]
+    between: str
+    figures: int
+    name: int
+    verdict: int
+    detailed: bool
+
+    @cached_property
+    def cells(self) -> list[list[str]]:
+        """The figures of each test."""
+        return [[_cell(test, column) for column in self.columns] for test in self.tests]
+
+    @cached_property
+    def widths(self) -> list[int]:
+        """How wide each column is."""
+        return [_widest(column.title, (row[place] for row in self.cells)) for place, column in enumerate(self.columns)]
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a name or a verdict has to be cut."""
+        told = [verdict_cell(test, brief=True) for test in self.tests]
+        return self.name < _widest("test", self.names) or self.verdict < _widest("verdict", told)
+
+    def others(self, test: TestRecord) -> tuple[str, bool]:
+        """The figures of a test that has none for the columns, in their place, and whether these are all."""
+        return _others(test, self.figures)
 
 
 def rows(results: Results, width: int) -> Iterable[Line]:
@@ -79,38 +117,72 @@ def rows(results: Results, width: int) -> Iterable[Line]:
         results: Of the run.
         width: No line has more columns.
     """
+    layout = _layout(results, width)
+    shorten = _shortening(layout.names, layout.name)
+
+    def line(name: str, figures: str, verdict: str) -> str:
+        middle = [f"{figures:<{layout.figures}}"] if layout.figures else []
+        return _GAP.join([f"{name:<{layout.name}}", *middle, verdict])[:width]
+
+    def in_columns(cells: Sequence[str]) -> str:
+        return layout.between.join(f"{cell:>{wide}}" for cell, wide in zip(cells, layout.widths, strict=True))
+
+    titles = in_columns([column.title for column in layout.columns])
+    yield line("test"[: layout.name], titles, "verdict"), {"bold": True}
+    for test, name, cells in zip(layout.tests, layout.names, layout.cells, strict=True):
+        told = verdict_cell(test, detailed=layout.detailed)
+        shown = told if len(told) <= layout.verdict else verdict_cell(test, layout.verdict)
+        figures = layout.others(test)[0] or in_columns(cells)
+        yield line(shorten(name, layout.name), figures, shown), _MARKUP.get(test.verdict, {"red": True})
+
+
+def told_in_rows(results: Results, width: int) -> frozenset[str]:
+    """Ids of the tests without figures for the columns of which the table tells all figures in their place."""
+    layout = _layout(results, width)
+    return frozenset(test.nodeid for test in layout.tests if layout.others(test)[1])
+
+
+def _layout(results: Results, width: int) -> _Layout:
+    """The table with wide gaps between the figures, or narrow ones where something would be cut."""
     tests = results.worst_first()
+    wide, narrow = (_laid_out(tests, width, between) for between in _BETWEEN)
+    return narrow if wide.cuts else wide
+
+
+def _laid_out(tests: list[TestRecord], width: int, between: str) -> _Layout:
     names = labels([test.nodeid for test in tests])
-    columns = _fitting(tests, names, width)
-    cells = [[_cell(test, column) for column in columns] for test in tests]
-    widths = [_widest(column.title, (row[place] for row in cells)) for place, column in enumerate(columns)]
-    left = width - sum(widths) - len(_GAP) * (len(columns) + 1)
+    columns = _fitting(tests, names, width, between)
+    widths = [_widest(column.title, (_cell(test, column) for test in tests)) for column in columns]
+    figures = sum(widths) + len(between) * max(len(widths) - 1, 0)
+    if not columns:  # all the room that names and verdicts leave
+        beside = min(_widest("test", names), _DISTINCT) + _widest("verdict", [verdict_cell(test) for test in tests])
+        figures = max(min(_longest_of_others(tests), width - beside - 2 * len(_GAP)), 0)
+    left = width - len(_GAP) - (figures + len(_GAP) if figures else 0)
     told = [verdict_cell(test, detailed=True) for test in tests]
-    if _widest("verdict", told) > left - _widest("test", names):
+    detailed = _widest("verdict", told) <= left - _widest("test", names)
+    if not detailed:
         told = [verdict_cell(test) for test in tests]
-    name_width, verdict_width = _divided(left, names, told)
-
-    def line(name: str, row: Sequence[str], verdict: str) -> str:
-        figures = [f"{cell:>{wide}}" for cell, wide in zip(row, widths, strict=True)]
-        return _GAP.join([f"{name:<{name_width}}", *figures, verdict])[:width]
-
-    yield line("test"[:name_width], [column.title for column in columns], "verdict"), {"bold": True}
-    for test, name, row, verdict in zip(tests, names, cells, told, strict=True):
-        shown = verdict if len(verdict) <= verdict_width else verdict_cell(test, verdict_width)
-        yield line(abridged(name, name_width), row, shown), _MARKUP.get(test.verdict, {"red": True})
+    brief = [verdict_cell(test, brief=True) for test in tests]
+    if _widest("verdict", told) > left - _widest("test", names) >= _widest("verdict", brief):
+        told = brief
+    return _Layout(tests, names, columns, between, figures, *_divided(left, names, told), detailed)
 
 
-def _fitting(tests: Sequence[TestRecord], names: Sequence[str], width: int) -> list[_Column]:
+def _longest_of_others(tests: Sequence[TestRecord]) -> int:
+    return max((len(_others(test, 10_000)[0]) for test in tests), default=0)
+
+
+def _fitting(tests: Sequence[TestRecord], names: Sequence[str], width: int, between: str) -> list[_Column]:
     """The columns that any test has a value for, without those for which there is no room."""
     columns = [column for column in _COLUMNS if any(value_of(test, column.metric) is not None for test in tests)]
     longest, widest = _widest("test", names), _widest("verdict", [verdict_cell(test) for test in tests])
     telling = _telling(names)
-    deciding = {found.metric for test in tests if (found := _deciding(test)) is not None}
+    decided = {found.metric for test in tests if (found := deciding(test)) is not None}
     kept: list[_Column] = []
     taken = 0
-    for column in sorted(columns, key=lambda c: (c.metric not in deciding, _KEPT.index(c.metric))):
-        needs = len(_GAP) + _widest(column.title, (_cell(test, column) for test in tests))
-        whole = column.spare and column.metric not in deciding
+    for column in sorted(columns, key=lambda c: (c.metric not in decided, _KEPT.index(c.metric))):
+        needs = len(between if kept else _GAP) + _widest(column.title, (_cell(test, column) for test in tests))
+        whole = column.spare and column.metric not in decided
         name = longest if whole else min(longest, telling)
         verdict = widest if whole else min(widest, _VERDICT)
         if taken + needs + name + len(_GAP) + verdict <= width:
@@ -135,90 +207,43 @@ def _widest(title: str, cells: Iterable[str]) -> int:
 
 def _telling(names: Sequence[str]) -> int:
     """The fewest columns in which no two different names look alike; ``_NAME`` where many columns do not help."""
+    return next((width for width in range(_NAME, _DISTINCT + 1) if _distinct(names, width, abridged)), _NAME)
+
+
+def _distinct(names: Sequence[str], width: int, shorten: Callable[[str, int], str]) -> bool:
     different = set(names)
-    for width in range(_NAME, _DISTINCT + 1):
-        if len({abridged(name, width) for name in different}) == len(different):
-            return width
-    return _NAME
+    return len({shorten(name, width) for name in different}) == len(different)
 
 
-def labels(nodeids: Sequence[str]) -> list[str]:
-    """Ids as names of lines: without the file, and without ``test_`` where every one begins with it.
+def _shortening(names: Sequence[str], width: int) -> Callable[[str, int], str]:
+    """How names are cut: before their parameters, where that tells them apart; else in the middle."""
+    return before_parameters if _distinct(names, width, before_parameters) else abridged
 
-    Two tests of the same name in two files are told apart by the name of the file before theirs.
+
+def _others(test: TestRecord, room: int) -> tuple[str, bool]:
+    """The figures of a test that has none for the columns, as many as fit, and whether these are all.
+
+    What decided the verdict comes first, then the last: of the rungs of an idle board those with a model.
     """
-    names = [printable(nodeid.partition("::")[2] or nodeid) for nodeid in nodeids]
-    plain = names and all(name.rpartition("::")[2].startswith("test_") for name in (n.partition("[")[0] for n in names))
-    if plain:
-        names = [_without_prefix(name) for name in names]
-    alike = Counter(names)
-    files = [PurePosixPath(nodeid.partition("::")[0]).stem.removeprefix("test_") for nodeid in nodeids]
-    return [printable(f"{file}: {name}") if alike[name] > 1 else name for file, name in zip(files, names, strict=True)]
-
-
-def _without_prefix(name: str) -> str:
-    head, bracket, parameters = name.partition("[")
-    classes, colons, function = head.rpartition("::")
-    return f"{classes}{colons}{function.removeprefix('test_')}{bracket}{parameters}"
-
-
-def abridged(name: str, width: int) -> str:
-    """A name of at most ``width`` columns, cut in the middle: its parameters stand at the end."""
-    if len(name) <= width:
-        return name
-    if width < 3:
-        return name[:width]
-    behind = (width - 1) * 3 // 5
-    return f"{name[: width - 1 - behind]}…{name[-behind:]}"
+    if not without_columns(test) or test.search is not None:
+        return "", False
+    told = {
+        name: f"{SHORT.get(name, name)} {format_value(value, unit_of(test.metrics, name))}"
+        for name in test.metrics
+        if (value := value_of(test, name)) is not None
+    }
+    decided = deciding(test)
+    kept: list[str] = []
+    last_first = list(reversed(told))
+    for name in sorted(last_first, key=lambda name: decided is None or name != decided.metric):
+        if len(", ".join([*(told[one] for one in kept), told[name]])) <= room:
+            kept.append(name)
+    return ", ".join(text for name, text in told.items() if name in kept), len(kept) == len(told)
 
 
 def _cell(test: TestRecord, column: _Column) -> str:
     value = value_of(test, column.metric)
     return "-" if value is None else format_value(value, unit_of(test.metrics, column.metric), bare=column.bare)
-
-
-def _deciding(test: TestRecord) -> VerdictRecord | None:
-    """Of a test's verdicts the one that decided it: of several the one furthest beyond its tolerance."""
-    deciding = [v for v in test.verdicts if v.verdict == test.verdict and v.change is not None]
-    if test.verdict not in ("regressed", "inconclusive", "improved") or not deciding:
-        return improved(test) if test.verdict == "pass" else None
-    sign = -1 if test.verdict == "improved" else 1
-    return max(deciding, key=lambda v: sign * badness(v, better_of(test.metrics, v.metric)))
-
-
-def verdict_cell(test: TestRecord, width: int | None = None, *, detailed: bool = False) -> str:
-    """A test's verdict with the metric that decided it: ``"regressed tpot +7.2 %"``.
-
-    Args:
-        test: The record.
-        width: It is shortened to this: a large change is rounded, the metric's name cut, then what decided left out.
-        detailed: With the interval and the tolerance.
-    """
-    word = verdict_word(test)
-    decided = _deciding(test)
-    if decided is None:
-        text = f"{word}, but failed" if failed_otherwise(test) else word
-        return text if width is None or len(text) <= width else abridged_end(text, width)
-    if word == "pass":
-        word = "pass,"
-    change = format_change(decided.change)
-    anchor = " (anchor)" if decided.against == "anchor" and word != "pass," else ""
-    text = f"{word} {decided.metric} {change}{anchor}"
-    if detailed and decided.interval is not None:
-        text += f" ({format_interval(decided.interval)}), tolerance {decided.tolerance * 100:.1f} %"
-    if width is None or len(text) <= width:
-        return text
-    if decided.change is not None and 0.1 <= abs(decided.change) < 10:
-        change = f"{decided.change * 100:+.0f} %"
-    room = width - len(f"{word}  {change}")
-    shorter = [f"{word} {abridged_end(decided.metric, room)} {change}"] if room >= min(4, len(decided.metric)) else []
-    shorter += [f"{word} {change}", word.rstrip(",")]
-    return next((one for one in shorter if len(one) <= width), abridged_end(word.rstrip(","), width))
-
-
-def abridged_end(text: str, width: int) -> str:
-    """A text of at most ``width`` columns, cut at its end."""
-    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"[:width]
 
 
 def without_columns(test: TestRecord) -> bool:

@@ -84,7 +84,9 @@ def format_interval(interval: Sequence[float] | None) -> str:
 def format_tolerance(tolerance: float, better: str) -> str:
     """A tolerance is a ratio in the direction of worse: 5 % more time, or 1/1.05 of the throughput."""
     limit = f"{tolerance * 100:.1f} %"
-    return limit if better == "lower" or tolerance <= -1 else f"{limit} (to {format_change(1 / (1 + tolerance) - 1)})"
+    if better == "lower" or tolerance <= -1:
+        return limit
+    return f"{limit} (down to {format_change(1 / (1 + tolerance) - 1)})"
 
 
 def unit_of(metrics: Mapping[str, object], name: str) -> str:

@@ -89,8 +89,8 @@ def test_the_energy_of_other_boards_is_shown_with_its_caveat(tmp_path, capsys):
     assert figures(test)["tpj"].other_board
     assert figures(test)["tpj"].outside_noise is None
     assert not figures(test)["tpot"].other_board
-    for name, gpus in (("a", ("GPU-1",)), ("b", ("GPU-2",))):
-        (tmp_path / name).write_text(json.dumps(run(A, id=name, gpus=gpus)))
+    for name, gpus, tpj in (("a", ("GPU-1",), (2.0, 2.01)), ("b", ("GPU-2",), (1.5, 1.51))):
+        (tmp_path / name).write_text(json.dumps(run(measured(0.0047, 0.00471, tpj=tpj), id=name, gpus=gpus)))
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "boards: GPU-1 in A, GPU-2 in B" in out
@@ -113,7 +113,7 @@ def test_tests_of_one_run_only(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "only in A: s.py::gone" in out
     assert "only in B: s.py::new" in out
-    assert "tpot                    4.700 ms   5.010 ms    +6.6 %  +6.1 to +7.1     worse" in out
+    assert "  tpot                       4.700 ms   5.010 ms   +6.6 %  +6.1 to +7.1   worse" in out
     assert "Each interval stands for itself" in out
     assert all(len(line) <= 80 for line in out.splitlines())
 
@@ -146,7 +146,7 @@ def hardware(copy, products):
 
 
 def test_what_two_machines_reach_stands_side_by_side_in_80_columns(tmp_path, capsys):
-    a, b = hardware((4.27e12, 4.28e12), (8.0e14, 8.1e14)), hardware((2.13e12, 2.14e12), (8.0e14, 8.1e14))
+    a, b = hardware((4.27e12, 4.28e12), (8.0e14, 8.1e14)), hardware((2.13e12, 2.14e12), (4.0e14, 4.1e14))
     test = compared(a, b)
     assert test.incomparable == ()
     assert figures(test)["copy_bandwidth"].outside_noise == "worse"
@@ -157,5 +157,108 @@ def test_what_two_machines_reach_stands_side_by_side_in_80_columns(tmp_path, cap
     lines = capsys.readouterr().out.splitlines()
     copy, products = (next(line for line in lines if name in line) for name in ("copy_bandwidth", "matmul_flops"))
     assert copy.split()[:7] == ["copy_bandwidth", "4.275", "TB/s", "2.135", "TB/s", "-50.1", "%"]
-    assert products.split()[:6] == ["matmul_flops", "(FLOP/s)", "805.0", "T", "805.0", "T"]
+    assert products.split()[:6] == ["matmul_flops", "FLOP/s", "805.0", "T", "405.0", "T"]
     assert max(map(len, lines)) <= 80
+
+
+def printed(tmp_path, capsys, a, b, **of_b):
+    for name, documents, more in (("a", a, {}), ("b", b, of_b)):
+        (tmp_path / name).write_text(json.dumps(run(*documents, id=name, **more)))
+    main(["compare", str(tmp_path / "a"), str(tmp_path / "b")])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+def many(*changes, tpj=(2.0, 2.01), **more):
+    return [
+        measured(0.0047 * by, 0.00471 * by, 0.00469 * by, nodeid=f"s.py::test_{place}", tpj=tpj, **more)
+        for place, by in enumerate(changes)
+    ]
+
+
+def test_what_changed_most_comes_first(tmp_path, capsys):
+    lines = printed(tmp_path, capsys, many(1, 1, 1, 1), many(1.02, 1.1, 0.9, 1))
+    place = lines.index("4 tests are in both. What changed most outside the noise, by metric:")
+    assert place < next(place for place, line in enumerate(lines) if line.startswith("s.py::"))
+    assert lines[place + 1].split() == ["tests", "worst", "best"]
+    assert lines[place + 2].split() == ["tpot", "3", "+10.0", "%", "1", "-10.0", "%", "2"]
+    assert lines[place + 3] == ""
+    assert "As in A, every figure of 1 test: 3" in lines
+
+
+def test_the_worst_of_a_metric_of_which_more_is_better_is_the_lowest(tmp_path, capsys):
+    b = [*many(1, tpj=(1.8, 1.81)), {**many(1, tpj=(2.2, 2.21))[0], "nodeid": "s.py::test_1"}]
+    lines = printed(tmp_path, capsys, many(1, 1), b)
+    (tpj,) = (line for line in lines if line.startswith("  tpj   "))
+    assert tpj.split() == ["tpj", "2", "-10.0", "%", "0", "+10.0", "%", "1"]
+
+
+def test_where_nothing_changed_that_is_all_there_is_to_say(tmp_path, capsys):
+    lines = printed(tmp_path, capsys, many(1, 1), many(1, 1))
+    assert lines[-3:] == ["2 tests are in both. No figure changed.", "", "As in A, every figure of 2 tests: 0, 1"]
+
+
+def test_one_launch_says_why_there_is_no_interval(tmp_path, capsys):
+    lines = printed(tmp_path, capsys, [measured(0.0047, tpj=(2.0,))], [measured(0.0060, tpj=(1.9,))])
+    (head,) = (line for line in lines if line.split()[:3] == ["A", "B", "change"])
+    assert head.endswith("  no interval: 1 launch")
+    lines = printed(tmp_path, capsys, [measured(0.0047)], [measured(0.0060, tpj=(1.9, 1.91))])
+    (tpot,) = (line for line in lines if line.startswith("  tpot "))
+    assert tpot.endswith("+27.7 %  1 launch")
+
+
+def test_gaps_that_are_what_the_tpot_is_are_left_out(tmp_path, capsys):
+    def gaps(tpot, itl):
+        one = measured(tpot, tpot)
+        return {**one, "metrics": {**one["metrics"], **{n: metric("tpot", itl, itl) for n in ("itl", "chunk_gap")}}}
+
+    lines = printed(tmp_path, capsys, [gaps(0.0047, 0.0047)], [gaps(0.0050, 0.0050)])
+    assert "  as tpot: itl, chunk_gap" in lines
+    assert not any(line.startswith(("  itl", "  chunk_gap")) for line in lines)
+    lines = printed(tmp_path, capsys, [gaps(0.0047, 0.0030)], [gaps(0.0050, 0.0032)])
+    assert any(line.startswith("  itl ") for line in lines)
+    assert "  as itl: chunk_gap" in lines
+
+
+def test_other_metrics_carry_their_unit(tmp_path, capsys):
+    lines = printed(tmp_path, capsys, many(1), many(1.1, tpj=(1.5, 1.51)))
+    assert any(line.startswith("  tpj tokens/J ") for line in lines)
+
+
+def test_boards_of_two_products_are_not_called_two_of_one(tmp_path, capsys):
+    other = measured(0.0047, 0.00471, tpj=(1.5, 1.51), engine={**A["engine"], "device": "NVIDIA H100"})
+    lines = printed(tmp_path, capsys, [A], [other], gpus=("GPU-2",))
+    assert not any("two boards of one product" in line for line in lines)
+    assert any(line.startswith("  tpj tokens/J ") for line in lines)
+
+
+def test_what_is_the_same_of_all_tests_is_told_once(tmp_path, capsys):
+    engine = {**A["engine"], "device": "NVIDIA H100", "version": "0.12.0"}
+    lines = printed(tmp_path, capsys, many(1, 1), many(1.1, 1.1, engine=engine))
+    text = " ".join(" ".join(lines).split())
+    assert text.count("device: NVIDIA H200 in A, NVIDIA H100 in B") == 1
+    assert text.count("version: 0.11.0 in A, 0.12.0 in B") == 1
+    assert "2 tests are in both, 2 of them not comparable. What differs most outside the noise, by metric:" in text
+    assert not any(line.endswith("worse") for line in lines)
+
+
+def searched(rate, tpot):
+    one = measured(tpot, tpot * 1.001)
+    search = {"low": 1.0, "high": 64.0, "attainment": 0.9, "precision": 0.1, "seconds": 4.0, "trials": []}
+    return {**one, "search": search, "metrics": {**one["metrics"], "max_rate": metric("max_rate", rate, rate)}}
+
+
+def test_metrics_of_two_searches_are_not_compared_where_they_found_other_rates(tmp_path, capsys):
+    test = compared(searched(16.0, 0.005), searched(12.0, 0.004))
+    assert figures(test)["tpot"].other_rate
+    assert figures(test)["tpot"].outside_noise is None
+    assert figures(test)["max_rate"].outside_noise == "worse"
+    assert not figures(compared(searched(16.0, 0.005), searched(16.0, 0.004)))["tpot"].other_rate
+    lines = printed(tmp_path, capsys, [searched(16.0, 0.005)], [searched(12.0, 0.004)])
+    assert "  All but max_rate was measured at another rate: that found by the search." in lines
+
+
+def test_many_tests_of_one_run_are_one_line(tmp_path, capsys):
+    lines = printed(tmp_path, capsys, many(*[1] * 9), many(1))
+    assert any(line.startswith("only in A, 8 tests: 1, 2, 3") for line in lines)

@@ -145,5 +145,29 @@ class TestAdvice:
         assert "--llmperf-launches" not in text
 
     def test_where_not_even_that_would_do_it_only_another_tolerance_is_left(self):
-        _, _, _, text = self.advised(0.0485, sd=0.03)
+        _, _, _, text = self.advised(0.0475, sd=0.03)
         assert text.startswith("The change is about as large as the tolerance: a tolerance of ")
+
+    @pytest.mark.parametrize("beside", [-1e-9, 0.0, 1e-9])
+    @pytest.mark.parametrize(
+        ("better", "said"),
+        [
+            ("lower", "a tolerance of 5.1 % would make it pass, one below 4.9 % regressed."),
+            (
+                "higher",
+                "a tolerance of 5.1 % (down to -4.9 %) would make it pass, one below 4.9 % (down to -4.7 %) regressed.",
+            ),
+        ],
+    )
+    def test_of_a_change_as_large_as_the_tolerance_the_same_is_said_on_both_sides(self, beside, better, said):
+        noise, rules = known(1e-8, 11), Rules.of_run(43, 8)
+        found = judged(math.log(1.05) + beside, noise=noise, rules=rules)
+        assert found.verdict == "inconclusive"
+        text = advice(found, noise, rules, baseline=5, current=8, tolerance=0.05, better=better)
+        assert text == f"The change is as large as the tolerance, and launches do not decide that: {said}"
+
+    def test_a_tolerance_is_told_as_the_change_that_it_allows_where_more_is_better(self):
+        found, noise, rules, _ = self.advised(0.02)
+        text = advice(found, noise, rules, baseline=5, current=2, tolerance=0.05, better="higher")
+        named, allowed = (float(one) for one in re.search(r"([\d.]+) % \(down to (-[\d.]+) %\)", text).groups())
+        assert allowed == pytest.approx(100 * (1 / (1 + named / 100) - 1), abs=0.05)

@@ -30,10 +30,12 @@ def test_a_search_is_saved_and_gated(searched):
     assert result.ret == 0
     assert [v["metric"] for v in record["verdicts"] if v["verdict"] != "not-applicable"] == ["max_rate"]
     assert record["metrics"]["max_rate"]["value"] == saved["metrics"]["max_rate"]["value"]
+    assert "tpot" in {told["metric"] for told in record["advisory"]}
     result, record = searched(engine="sim:h200,slowdown=1.5")
     assert result.ret == 1
     assert record["verdict"] == "regressed"
     result.stdout.fnmatch_lines(["*max_rate: regressed: * 1/s in the baseline*"])
+    assert record["advisory"] == []  # its other metrics are those at another rate
 
 
 def test_every_launch_searches_and_the_trials_are_kept(searched):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_llmperf.report.notices import concerns, measurement, other_metrics
+from pytest_llmperf.report.notices import concerns, measurement, other_metrics, repeated_advice
 from pytest_llmperf.runner.clock import _gave_way
 
 from .records import metric, record, results, verdict
@@ -68,3 +68,34 @@ def test_figures_that_no_column_shows_are_told():
     assert other_metrics(results(record("f.py::test_idle", metrics=idle), record("f.py::t"))) == [
         "test_idle: bare_power 75.00 W, loaded_power 118.0 W"
     ]
+    assert other_metrics(results(record("f.py::test_idle", metrics=idle)), told={"f.py::test_idle"}) == []
+
+
+def served(goodput, completed, *, failed=0, **workload):
+    rates = {"goodput": goodput, "request_throughput": completed}
+    metrics = {name: metric("throughput", value) | {"unit": "1/s"} for name, value in rates.items()}
+    requests = {
+        "sent": 40, "completed": 40 - failed, "failed": failed, "first_error": None, "output_tokens": 1,
+        "token_source": "server",
+    }  # fmt: skip
+    offered = {"rate": 2.0, "requests": 20, "arrival": "poisson", **workload}
+    return results(record("f.py::test_open_loop", metrics=metrics, requests=requests, workload=offered))
+
+
+def test_goodput_is_told_beside_the_requests_that_ended_and_never_as_more_than_was_offered():
+    assert measurement(served(2.598, 2.598)) == [
+        "test_open_loop: 100.0% of requests within every limit: goodput 2.598 of 2.598 requests/s that ended in the "
+        "window (20 arrivals drawn at 2/s)"
+    ]
+    (said,) = measurement(served(0.5, 2.0, failed=3, arrival="constant"))
+    assert "25.0% of requests within every limit: goodput 0.500 of 2.000 requests/s" in said
+    assert said.endswith(" that ended in the window, 3 of 40 requests failed (20 arrivals at 2/s)")
+
+
+def test_advice_is_repeated_where_several_tests_have_it_in_the_same_words():
+    def advised(name, text):
+        return record(f"f.py::{name}", verdict("tpot", "inconclusive", 0.05, advice=text))
+
+    same = [advised(name, "Launch again.") for name in "ab"]
+    assert repeated_advice(results(*same, advised("c", "Store another baseline."))) == {"Launch again."}
+    assert repeated_advice(results(advised("a", "Take 5 launches."), advised("b", "Take 6 launches."))) == frozenset()

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_llmperf.report.rows import abridged, labels, rows, verdict_cell, without_columns
+from pytest_llmperf.report.cells import abridged, before_parameters, labels, verdict_cell
+from pytest_llmperf.report.rows import rows, told_in_rows, without_columns
 
 from .records import ENGINE, INCONCLUSIVE, PASSED, REGRESSED, UNSTORED, metric, record, results, verdict
 
@@ -77,6 +78,9 @@ def test_names_leave_out_what_all_have_in_common(nodeids, names):
 def test_a_name_is_cut_in_its_middle():
     assert abridged("end_to_end_latency[128-32]", 18) == "end_to_…cy[128-32]"
     assert abridged("decode[16]", 10) == "decode[16]"
+    assert before_parameters("end_to_end_latency[128-32]", 18) == "end_to_en…[128-32]"
+    assert before_parameters("end_to_end_latency[128-32]", 12) == abridged("end_to_end_latency[128-32]", 12)
+    assert before_parameters("end_to_end_latency", 10) == abridged("end_to_end_latency", 10)
     assert [len(abridged("decode[16]", width)) for width in range(1, 12)] == [*range(1, 11), 10]
 
 
@@ -91,8 +95,8 @@ def test_names_that_would_look_alike_are_given_room():
     [
         (None, "regressed token_agreement -20.4 % (anchor)"),
         (41, "regressed token_agreement -20 %"),
-        (30, "regressed token_agreeme… -20 %"),
-        (20, "regressed tok… -20 %"),
+        (30, "regressed answers -20 %"),
+        (20, "regressed ans… -20 %"),
         (15, "regressed -20 %"),
         (9, "regressed"),
         (5, "regr…"),
@@ -116,6 +120,45 @@ def test_a_test_of_other_metrics_has_no_columns():
     assert without_columns(other)
     assert not without_columns(nothing)
     assert not without_columns(results(PASSED).tests[0])
+
+
+def idle(name="test_floor", *verdicts, rungs=("bare_power", "context_power", "loaded_power"), **fields):
+    watts = {rung: metric("tpj", 79.0 + 20 * place) | {"unit": "W"} for place, rung in enumerate(rungs)}
+    watts["locked_power"] = metric("tpj", reason="no clock is held") | {"unit": "W"}
+    return record(f"test_idle.py::{name}", *verdicts, metrics=watts, **fields)
+
+
+def test_a_test_without_figures_for_the_columns_tells_its_own_in_their_place():
+    _, lines = head_and_lines(PASSED, idle(), width=80)
+    assert lines[-1] == "floor      bare 79.00 W, context 99.00 W, loaded 119.0 W    measured"
+    assert told_in_rows(results(PASSED, idle()), 80) == {"test_idle.py::test_floor"}
+
+
+def test_of_figures_that_do_not_fit_the_last_are_told_and_those_that_decided():
+    _, lines = head_and_lines(idle("test_a"), PASSED, width=60)
+    assert "context 99.00 W, loaded 119.0 W" in next(line for line in lines if line.startswith("a "))
+    decided = verdict("bare_power", "regressed", 0.2, current=84.0)
+    _, lines = head_and_lines(idle("test_a", decided), PASSED, width=60)
+    assert "bare 84.00 W " in lines[0]
+    assert told_in_rows(results(idle("test_a"), PASSED), 60) == frozenset()
+
+
+def test_a_run_of_idle_boards_alone_has_their_figures_in_its_table():
+    _, lines = head_and_lines(*(idle(f"test_floor_at_clock[{mhz}]") for mhz in (900, 1200)), width=80)
+    assert all("bare 79.00 W, context 99.00 W, loaded 119.0 W" in line for line in lines)
+
+
+def test_nothing_is_cut_that_narrow_gaps_and_short_names_make_room_for():
+    tests = [
+        record("test_x.py::test_concurrency[16]", verdict("tpot", "inconclusive", 0.05)),
+        record("test_x.py::test_peaks", verdict("copy_bandwidth", "inconclusive", -0.048)),
+    ]
+    head, lines = head_and_lines(*tests, width=80)
+    assert head.split() == ["test", "TTFT", "TPOT", "tokens/s", "tokens/J", "verdict"]
+    assert lines[0].startswith("concurrency[16]  ")
+    assert lines[1].endswith("  inconclusive copy -4.8 %")
+    _, lines = head_and_lines(*tests, width=120)
+    assert lines[1].endswith("  inconclusive copy_bandwidth -4.8 %")
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters=":"), max_size=40)

@@ -85,7 +85,7 @@ def test_no_line_is_wider_than_the_terminal(width):
     lines = lines_of(*tests, REGRESSED, INCONCLUSIVE, width=width, gate=GATE)
     assert max(map(len, lines)) <= width
     assert all(line.isprintable() for line in lines)
-    said = {60: "regressed token_a… -20 %", 80: "regressed token_a… -20 %", 120: "regressed token_agreement -20.0 %"}
+    said = {60: "regressed answers -20 %", 80: "regressed answers -20 %", 120: "regressed token_agreement -20.0 %"}
     assert any(line.endswith(said[width]) for line in lines)
 
 
@@ -104,7 +104,8 @@ def test_the_answer_of_every_finding_stands_below_the_table():
     said = [
         line for line, _ in table(with_findings(finding(1, "Lock at 900 MHz: " + "-20 % energy, " * 9, "Why.")), 80)
     ]
-    first = next(place for place, line in enumerate(said) if line.startswith("Sweet spot of decode: Lock at 900 MHz"))
+    first = next(place for place, line in enumerate(said) if line.startswith("  Sweet spot of decode: Lock at 900 MHz"))
+    assert said[first - 1] == "what the tests say together:"
     assert first > next(place for place, line in enumerate(said) if line.startswith("decode[2]"))
     assert max(map(len, said)) <= 80
     assert "Why." not in " ".join(said)
@@ -113,12 +114,69 @@ def test_the_answer_of_every_finding_stands_below_the_table():
 def test_of_many_findings_the_report_has_the_rest():
     said = [line for line, _ in table(with_findings(*(finding(n, f"Answer {n}.") for n in range(11))), 80)]
     assert [line for line in said if "Answer" in line][-1].endswith("Answer 7.")
-    assert "3 more findings are in the report" in said
+    assert "  3 more findings are in the report" in said
+
+
+@pytest.mark.parametrize(
+    ("title", "sentence", "told"),
+    [
+        ("What idle boards draw", "The idle boards draw 79 W.", "The idle boards draw 79 W."),
+        ("KV cache: mistral-7b", "A token of mistral-7b takes 131 kB.", "A token of mistral-7b takes 131 kB."),
+        ("KV cache: mistral-7b", "A token takes 131 kB.", "KV cache: mistral-7b: A token takes 131 kB."),
+        ("Knee: 512 + 256 tokens", "Batch 16 (512 + 256 tokens).", "Batch 16 (512 + 256 tokens)."),
+        ("Knee: 512 + 256 tokens", "Batch 16 (512 tokens).", "Knee: 512 + 256 tokens: Batch 16 (512 tokens)."),
+    ],
+)
+def test_a_title_is_told_where_the_sentence_lacks_its_subject(title, sentence, told):
+    said = [line for line, _ in table(with_findings(finding(1, sentence, title=title)), 80)]
+    assert f"  {told}" in said
+
+
+def test_without_findings_there_is_no_heading():
+    assert not any("say together" in line for line in lines_of(PASSED))
+
+
+def caused(nodeid, cause="slowdown=1.05 (not given in the baseline)", **fields):
+    told = [f"Decode is 5.0 % slower; under test: {cause}.", "As in the baseline: clocks."]
+    advised = verdict("tpot", "inconclusive", 0.05, advice="Launch again.")
+    return record(nodeid, advised, outcome="failed", explanation=told, **fields)
+
+
+def test_what_is_under_test_is_told_once_where_it_is_the_same_for_all():
+    said = " ".join(" ".join(lines_of(caused("f.py::a"), caused("f.py::b"), PASSED)).split())
+    assert "under test in all 2 that moved: slowdown=1.05 (not given in the baseline)" in said
+    assert "under test in all" not in "".join(lines_of(caused("f.py::a"), PASSED))
+    assert "under test in all" not in "".join(lines_of(caused("f.py::a"), caused("f.py::b", "engine version 2")))
+
+
+def test_a_paragraph_leaves_out_what_the_summary_tells():
+    record = results(caused("f.py::a")).tests[0].model_dump(mode="json")
+    whole = failure_paragraph(record).splitlines()
+    cause = "slowdown=1.05 (not given in the baseline)"
+    short = failure_paragraph(record, cause=cause, advised={"Launch again."}).splitlines()
+    assert "    Launch again." in whole
+    assert "  Decode is 5.0 % slower." in short
+    assert not any("slowdown" in line or "Launch again" in line for line in short)
+    assert failure_paragraph(record, cause="another one").splitlines() == whole
+
+
+def test_an_invalid_measurements_reason_is_wrapped_and_its_paths_stay_whole():
+    path = "/" + "x" * 90
+    lines = paragraph(record("t", verdict(), worst="invalid", invalid=f"{'too short ' * 12}{path}"))
+    assert f"    {path}" in lines
+    assert all(len(line) <= 80 for line in lines if path not in line)
+
+
+def test_a_long_name_of_an_engine_is_wrapped_and_not_cut():
+    engine = ENGINE | {"model": "a-model-of-a-very-long-name " * 3}
+    lines = lines_of(record("t", engine=engine), width=80)
+    assert max(map(len, lines)) <= 80
+    assert "NVIDIA H200" in " ".join(lines[:3])
 
 
 def test_a_finding_without_an_answer_says_nothing_and_a_hostile_one_does_nothing():
     said = [line for line, _ in table(with_findings(finding(1), finding(2, "\x1b[2J", title="a\nb")), 80)]
-    assert "a\\nb: \\x1b[2J" in said
+    assert "  a\\nb: \\x1b[2J" in said
     assert all(line.isprintable() for line in said)
 
 
@@ -204,7 +262,7 @@ def test_a_metric_that_is_no_number_of_the_measurement_is_said():
     agreement = verdict("token_agreement", "regressed", -0.29, baseline=1.0, current=0.71, interval=None, launches=0)
     assert paragraph(record("t", agreement))[1:] == [
         "  token_agreement: regressed: 100.0% in the baseline, 71.0% now: -29.0 %,",
-        "    tolerance 5.0 % (to -4.8 %), higher is better",
+        "    tolerance 5.0 % (down to -4.8 %), higher is better",
     ]
 
 

@@ -35,7 +35,7 @@ def test_the_worst_of_metrics_that_are_better_in_other_directions():
 
 
 def test_a_tolerance_of_what_is_better_when_higher_is_a_ratio():
-    assert evidence(of(change=-0.2, interval=None, launches=0), "higher") == "-20.0 %, tolerance 5.0 % (to -4.8 %)"
+    assert evidence(of(change=-0.2, interval=None, launches=0), "higher") == "-20.0 %, tolerance 5.0 % (down to -4.8 %)"
 
 
 def test_one_launch_against_several_is_said_to_be_a_prediction():
