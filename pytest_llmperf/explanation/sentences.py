@@ -365,4 +365,5 @@ def _more(ratio: float) -> str:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """The beginning of a sentence; a metric's name (``copy_bandwidth``) stays as it is written everywhere."""
+    return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]

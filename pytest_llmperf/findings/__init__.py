@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pytest_llmperf.findings.batch_and_clock import batch_and_clock
@@ -12,9 +13,10 @@ from pytest_llmperf.findings.hardware import hardware
 from pytest_llmperf.findings.idle import idle
 from pytest_llmperf.findings.kv_cache import kv_cache
 from pytest_llmperf.findings.latency_throughput import latency_throughput
+from pytest_llmperf.findings.left_out import with_left_out
 from pytest_llmperf.findings.lengths import lengths
 from pytest_llmperf.findings.phases import phases
-from pytest_llmperf.findings.points import Point, points_of
+from pytest_llmperf.findings.points import Point, invalid_points, points_of
 from pytest_llmperf.findings.roofline import roofline
 from pytest_llmperf.findings.scaling import model_size, scaling
 from pytest_llmperf.findings.sweet_spot import sweet_spot
@@ -60,10 +62,17 @@ def find(results: Results) -> list[Finding]:
     found = []
     for kind, question in _QUESTIONS:
         try:
-            found += question(results, points, labels)
+            found += _main_first(question(results, points, labels), points)
         except Exception as error:  # one odd record must not lose the others, nor the report
             found.append(_defeated(kind, error))
-    return _uniquely_named(found)
+    return _uniquely_named(with_left_out(found, points, invalid_points(results), results.tests))
+
+
+def _main_first(found: list[Finding], points: Sequence[Point]) -> list[Finding]:
+    """Of findings of several models those of the model of most tests first; else in their own order."""
+    tests = Counter(point.axes.model for point in points)
+    model = {point.test.nodeid: point.axes.model for point in points}
+    return sorted(found, key=lambda one: -max((tests[model[test]] for test in one.tests if test in model), default=0))
 
 
 def with_findings(results: Results) -> Results:

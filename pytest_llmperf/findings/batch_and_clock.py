@@ -51,7 +51,8 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     if best is not None:
         place = f"batch {best.axes.size:g} at {megahertz(best.axes.clock)}"
         told = f"Most tokens per joule with {place}"
-        sentences.append(f"{told}: {quantity(best.value('tpj'), 'tpj')}.")
+        subject = labels.subject(axes, "size", "clock")
+        sentences.append(f"{told} ({subject}): {quantity(best.value('tpj'), 'tpj')}.")
         marks.append(mark("optimum", f"batch {best.axes.size:g}, {megahertz(best.axes.clock)}", best.axes.size,
                           best.axes.clock))  # fmt: skip
     sentences += [*_best_clocks(points), *_over_clock(points, best), *_small_batches(points), *_over_batch(points)]

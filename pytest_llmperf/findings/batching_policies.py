@@ -55,7 +55,8 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     ]  # fmt: skip
     # The highest load first: there the policies differ most.
     loads = [[p for p in points if p.axes.size == load] for load in reversed(varied(points, "size"))]
-    sentences = [text for members in loads if (text := _winner(members))]
+    subject = labels.subject(axes, *_POLICY, "size")
+    sentences = [text for members in loads if (text := _winner(members, "" if members is not loads[0] else subject))]
     return finding(
         "batching_policies",
         labels.name(axes, *_POLICY, "size"),
@@ -77,24 +78,28 @@ def _named(point: Point, points: Sequence[Point]) -> str:
     return f"{policy} (batch {most:g}{wait})" if most is not None else policy
 
 
-def _winner(members: Sequence[Point]) -> str:
+def _winner(members: Sequence[Point], subject: str) -> str:
     """Who has the most throughput, who the least latency, and by how much, at one load."""
     throughput, latency = _most(members, "throughput"), _most(members, "e2e_latency")
-    at = size(members[0].axes)
+    at = size(members[0].axes) + (f" ({subject})" if subject else "")
+    where = f"For {at}" if members[0].axes.load == "trace" else f"At {at}"
     if throughput is None or latency is None:
         parts = [
             f"{_of(best, name, members)}"
             for best, name in ((throughput, "throughput"), (latency, "e2e_latency"))
             if best
         ]
-        return f"At {at} {'; '.join(parts)}." if parts else ""
+        return f"{where} {'; '.join(parts)}." if parts else ""
     ties = [_is_tie(best, members, name) for best, name in ((throughput, "throughput"), (latency, "e2e_latency"))]
     if all(ties):
-        return f"At {at} throughput and latency are the same under all policies within {share(_TIE)}."
+        return f"{where} throughput and latency are the same under all policies within {share(_TIE)}."
     if ties[0]:
         told = f"throughput is the same within {share(_TIE)}, and {_of(latency, 'e2e_latency', members)}"
     elif ties[1]:
         told = f"{_of(throughput, 'throughput', members)}; latency is the same within {share(_TIE)}"
+    elif throughput is latency and (alike := _alike(throughput, members)):
+        named = listed([_short(point, members) for point in (throughput, *alike)])
+        told = f"{named} batching are ahead alike: {_of(throughput, 'throughput', members)}"
     elif throughput is latency:
         more, longer = (_others(throughput, name, members) for name in ("throughput", "e2e_latency"))
         told = (
@@ -103,7 +108,7 @@ def _winner(members: Sequence[Point]) -> str:
         )
     else:
         told = f"{_of(throughput, 'throughput', members)}, and {_of(latency, 'e2e_latency', members)}"
-    return f"At {at} {told}."
+    return f"{where} {told}."
 
 
 def _most(members: Sequence[Point], name: str) -> Point | None:
@@ -119,6 +124,15 @@ def _is_tie(best: Point, members: Sequence[Point], name: str) -> bool:
     return all(gain <= 1 + _TIE for gain, _ in _gains(best, members, name))
 
 
+def _alike(best: Point, members: Sequence[Point]) -> list[Point]:
+    """Those that are as good as the best one in throughput and in latency."""
+    close = [
+        {point.test.nodeid for gain, point in _gains(best, members, name) if gain <= 1 + _TIE}
+        for name in ("throughput", "e2e_latency")
+    ]
+    return [point for point in members if all(point.test.nodeid in names for names in close)]
+
+
 def _gains(best: Point, members: Sequence[Point], name: str) -> list[tuple[float, Point]]:
     """How many times better the best one is than each other."""
     mine = best.value(name) or 1
@@ -129,8 +143,15 @@ def _gains(best: Point, members: Sequence[Point], name: str) -> list[tuple[float
 def _others(best: Point, name: str, members: Sequence[Point]) -> str:
     gains = _gains(best, members, name)
     if name == "throughput":
-        return listed([f"{ratio(gain)} times that of {_short(point, members)}" for gain, point in gains])
-    return listed([f"{_short(point, members)} takes {ratio(gain)} times as long" for gain, point in gains])
+        return listed([f"{_times(gain)}that of {_short(point, members)}" for gain, point in gains])
+    return listed([
+        f"{_short(point, members)} takes {'as' if gain <= 1 + _TIE else f'{ratio(gain)} times as'} long"
+        for gain, point in gains
+    ])  # fmt: skip
+
+
+def _times(gain: float) -> str:
+    return "about " if gain <= 1 + _TIE else f"{ratio(gain)} times "
 
 
 def _of(best: Point, name: str, members: Sequence[Point]) -> str:

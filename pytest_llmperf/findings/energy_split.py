@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.findings.points import Point, distinct, one_clock
+from pytest_llmperf.findings.scaling import is_starved
 from pytest_llmperf.findings.telling import (
     Labels,
     Rows,
     column,
     finding,
+    listed,
     quantity,
     shape,
     share,
@@ -27,8 +29,9 @@ from pytest_llmperf.results import Finding, Results, RoofPoint
 __all__ = ["energy_split"]
 
 #: Requests whose first token takes a greater share of the time spend joules on the prompt as well.
-_DECODES = 0.10
-
+_DECODES = 0.05
+#: Where the FLOPs of a step take more than this part of the time of its bytes, bytes do not tell where joules go.
+_COMPUTES = 0.5
 
 #: In what the loads of a finding may differ.
 _WITHIN = ("size", "input_len", "output_len", "clock", "work", "other")
@@ -50,7 +53,7 @@ class _Split:
 
 
 def energy_split(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
-    """A finding for each model as it was served, of two or more static batches that mostly decode."""
+    """A finding for each model as it was served, of two or more static batches that decode and are memory-bound."""
     split: dict[tuple[object, ...], list[_Split]] = {}
     for point in one_clock([point for point in distinct(points) if _split(point) is not None]):
         one = _split(point)
@@ -64,7 +67,12 @@ def energy_split(_: Results, points: Sequence[Point], labels: Labels) -> list[Fi
     for members in several:
         place = members[0].point.axes.without(*_WITHIN, "tensor_parallel_size")
         chosen.setdefault(place, members)
-    return [_finding(members, labels) for members in chosen.values()]
+    found = []
+    for members in chosen.values():
+        bound = [one for one in members if not _computes(one.point)]
+        if len({one.point.axes.size for one in bound}) > 1:
+            found.append(_finding(bound, [one.point for one in members if one not in bound], labels))
+    return found
 
 
 def _split(point: Point) -> _Split | None:
@@ -74,6 +82,8 @@ def _split(point: Point) -> _Split | None:
     floor = _floor(point)
     if step is None or joules is None or floor is None or point.axes.load != "batch" or _moved(step) <= 0:
         return None
+    if is_starved(point):
+        return None
     weights = step.weight_bytes / _moved(step)
     above = joules * (1 - floor)
     return _Split(point, weights, joules * floor, above * weights, above * (1 - weights))
@@ -81,6 +91,18 @@ def _split(point: Point) -> _Split | None:
 
 def _moved(step: RoofPoint) -> float:
     return step.weight_bytes + step.kv_bytes
+
+
+def _computes(point: Point) -> bool:
+    """Whether the FLOPs of a decode step take a large part of the time of its bytes, both at the roof's rates."""
+    roof = point.test.roof
+    step = None if roof is None else next((step for step in roof.points if step.phase == "decode"), None)
+    if roof is None or step is None:
+        return False
+    bandwidth = roof.copy_bandwidth or roof.peak_bandwidth
+    if not roof.peak_flops or not bandwidth:
+        return False
+    return step.flops / roof.peak_flops > _COMPUTES * _moved(step) / bandwidth
 
 
 def _joules(point: Point) -> float | None:
@@ -101,7 +123,7 @@ def _floor(point: Point) -> float | None:
     return statistics.median(shares) if shares else None
 
 
-def _finding(members: Sequence[_Split], labels: Labels) -> Finding:
+def _finding(members: Sequence[_Split], computing: Sequence[Point], labels: Labels) -> Finding:
     points = [one.point for one in members]
     axes = points[0].axes
     rows: Rows = [
@@ -114,12 +136,19 @@ def _finding(members: Sequence[_Split], labels: Labels) -> Finding:
         column("kv_share", "Bytes: KV cache", "1"), column("idle_jpt", "Idle floor", "J/token"),
         column("weights_jpt", "Weights", "J/token"), column("kv_jpt", "KV cache", "J/token"), column("jpt"),
     ]  # fmt: skip
-    ends = members if len(members) < 2 else [members[0], members[-1]]
-    sentences = [_told(one) for one in ends]
+    alike = [one for one in members if shape(one.point.axes) == shape(axes)]
+    ends = [members[0], alike[-1] if len(alike) > 1 else members[-1]]
+    sentences = [_told(one, labels.serving(axes)) for one in ends]
     sentences.append(
         "This is an attribution by bytes, not a measurement: what the boards draw above their idle floor is divided as "
         "the bytes are that a decode step reads."
     )
+    if computing:
+        sizes = listed(list(dict.fromkeys(f"{point.axes.size:g}" for point in computing)))
+        sentences.append(
+            f"Left out: batch {sizes}, where by the roofline FLOPs take more than half as long as the bytes, and "
+            "joules go into computing as well."
+        )
     shown = labels.serving(axes, "model")
     told = [short(axes.model), *(part for part in shown if part != short(axes.model))]
     return finding(
@@ -127,8 +156,11 @@ def _finding(members: Sequence[_Split], labels: Labels) -> Finding:
     )
 
 
-def _told(one: _Split) -> str:
+def _told(one: _Split, serving: Sequence[str]) -> str:
     idle, weights, cache = (share(part / one.whole) for part in (one.idle, one.weights, one.cache))
-    load = f"{size(one.point.axes)} ({shape(one.point.axes)})"
-    token = f"At {load} an output token takes {quantity(one.whole, 'jpt')}"
-    return f"{token}: weights {weights}, KV cache {cache}, idle floor {idle}."
+    load = ", ".join([shape(one.point.axes), *serving])
+    joules = quantity(one.whole, "jpt").removesuffix("/token")
+    return (
+        f"By bytes moved, an output token's {joules} at {size(one.point.axes)} ({load}) "
+        f"go to: weights {weights}, KV cache {cache}, idle floor {idle}."
+    )

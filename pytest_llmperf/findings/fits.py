@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["Corner", "Line", "corner", "knee", "least_squares", "pooled_spread", "student"]
 
@@ -19,8 +20,10 @@ _LEAST_OF_A_CORNER = 4
 _WIDEST = 1e9
 #: The points have to go this far beyond a corner to show it.
 _BEYOND = 1.1
-#: A curve that bends less than this, in shares of its height, has no knee.
-_STRAIGHT = 0.05
+#: Fewer points can put a knee nowhere but between their ends.
+_LEAST_OF_A_KNEE = 5
+#: Throughput that grows by less than this part of what latency grows by, in logarithms, grows clearly less.
+_CLEARLY = 0.8
 
 
 def student(probability: float, freedom: float) -> float:
@@ -201,22 +204,32 @@ def _corner(flat: float, slope: float, turn: float, told: Sequence[float], ys: S
     return Corner(at, at, at, flat, slope, turn, error)
 
 
-def knee(xs: Sequence[float], ys: Sequence[float]) -> int | None:
-    """Where a curve with falling returns bends most: furthest above its chord, both axes scaled to their range.
+def knee(latencies: Sequence[float], throughputs: Sequence[float]) -> int | None:
+    """Up to where more load pays: beyond it throughput grows clearly less than latency, both in proportion.
 
-    Satopää et al., "Finding a 'Kneedle' in a Haystack" (2011), without its smoothing.
+    That is where their ratio, Kleinrock's power, is greatest ("Power and deterministic rules of thumb for probabilistic
+    problems in computer communications", 1979); unlike a distance to a chord it does not depend on how far the loads
+    reach.
 
     Args:
-        xs: What is paid.
-        ys: What it brings.
+        latencies: By rising load, above 0.
+        throughputs: Likewise.
 
     Returns:
-        The index of the point; ``None`` of a curve that is straight, or never rises.
+        The index of the point; ``None`` where more load pays up to the last of them, or never did.
     """
-    if len(xs) < 3 or max(xs) <= min(xs) or max(ys) <= min(ys):
+    if len(latencies) < _LEAST_OF_A_KNEE:
         return None
-    above = [
-        (y - min(ys)) / (max(ys) - min(ys)) - (x - min(xs)) / (max(xs) - min(xs)) for x, y in zip(xs, ys, strict=True)
-    ]
-    best = max(range(len(above)), key=lambda i: (above[i], -i))
-    return best if above[best] > _STRAIGHT else None
+    steps = [
+        (math.log(gain), math.log(cost))
+        for gain, cost in zip(_ratios(throughputs), _ratios(latencies), strict=True)
+    ]  # fmt: skip
+    powers = [math.log(gain / cost) for gain, cost in zip(throughputs, latencies, strict=True)]
+    at = max(range(len(powers)), key=lambda i: (powers[i], -i))
+    while at < len(steps) and not (steps[at][1] > 0 and steps[at][0] < _CLEARLY * steps[at][1]):
+        at += 1
+    return at if 0 < at < len(steps) else None
+
+
+def _ratios(values: Sequence[float]) -> list[float]:
+    return [after / before for before, after in pairwise(values)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pytest_llmperf.findings.points import Point, group, varied
 from pytest_llmperf.findings.telling import (
@@ -11,6 +12,7 @@ from pytest_llmperf.findings.telling import (
     change,
     column,
     finding,
+    listed,
     share,
     short,
     size,
@@ -22,18 +24,36 @@ __all__ = ["formats", "kv_capacity"]
 
 _FORMAT = ("quantization", "kv_cache_dtype", "enforce_eager", "dtype")
 _METRICS = ("ttft", "tpot", "throughput", "tpj", "power", "memory_used")
+#: Changes that are all less than this are none.
+_MEASURABLE = 0.001
 _PLAIN_DTYPES = ("bfloat16", "float16")
 
 
 def formats(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each load that ran in two or more formats; its batches together."""
     found = []
-    for members in group(points, *_FORMAT, "size"):
+    for members in _of_one_model(points):
         sizes = [load for load in varied(members, "size") if len([p for p in members if p.axes.size == load]) > 1]
         compared = [point for point in members if point.axes.size in sizes]
         if compared:
             found.append(_finding(compared, labels))
     return found
+
+
+def _of_one_model(points: Sequence[Point]) -> list[list[Point]]:
+    """Points that differ in format and size; a checkpoint in another format is its model under another name."""
+    plain = {(_params(p), p.axes.device, p.axes.engine): p.axes.model
+             for p in reversed(points) if p.axes.quantization is None and _params(p)}  # fmt: skip
+    named = [
+        replace(p, axes=replace(p.axes, model=plain.get((_params(p), p.axes.device, p.axes.engine), p.axes.model)))
+        if p.axes.quantization is not None else p
+        for p in points
+    ]  # fmt: skip
+    return group(named, *_FORMAT, "size")
+
+
+def _params(point: Point) -> int | None:
+    return None if point.test.roof is None else point.test.roof.total_params
 
 
 def kv_capacity(point: Point) -> float | None:
@@ -49,14 +69,15 @@ def _weights(point: Point) -> float | None:
     return None if point.test.roof is None else point.test.roof.weight_bytes
 
 
-def _named(point: Point, several_dtypes: bool) -> str:
+def _named(point: Point, dtype: str) -> str:
+    """A format in words; the dtype only where it is not that of most, or there is nothing else."""
     axes = point.axes
     parts = [f"{axes.quantization} weights"] if axes.quantization else []
     if axes.kv_cache_dtype != "auto":
         parts.append(f"{axes.kv_cache_dtype} KV cache")
     if axes.enforce_eager:
         parts.append("eager")
-    if several_dtypes or not parts:
+    if axes.dtype != dtype or not parts:
         parts.insert(0, axes.dtype)
     return printable(", ".join(parts))
 
@@ -71,27 +92,30 @@ def _plainness(point: Point) -> tuple[bool, bool, bool, bool, str]:
 
 def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
-    dtypes = len(varied(points, "dtype")) > 1
+    dtype = min(points, key=_plainness).axes.dtype
+    usual = _named(min(points, key=_plainness), dtype)
     rows: Rows = []
-    told: dict[str, list[str]] = {}
+    told: dict[str, list[tuple[dict[str, float], str]]] = {}
     for load in varied(points, "size"):
         members = sorted([p for p in points if p.axes.size == load], key=_plainness)
-        reference = members[0]
+        # That which all are held against, where this load ran in it.
+        reference = next((point for point in members if _named(point, dtype) == usual), None)
         for point in members:
             outputs = point.test.outputs
             agreement = None if outputs is None else outputs.token_agreement
-            rows.append([_named(point, dtypes), load, *(point.value(name) for name in _METRICS), _weights(point),
+            rows.append([_named(point, dtype), load, *(point.value(name) for name in _METRICS), _weights(point),
                          kv_capacity(point), agreement])  # fmt: skip
-            if point is not reference:
+            if reference is not None and point is not reference:
                 changes = _changes(reference, point)
                 if changes:
-                    told.setdefault(_named(point, dtypes), []).append(f"{changes} at {size(point.axes)}")
+                    told.setdefault(_named(point, dtype), []).append((changes, size(point.axes)))
     plain = min(points, key=_plainness)
+    subject = labels.subject(axes, *_FORMAT, "size")
     sentences = [
-        f"{_capital(short(name))} against {_against(name, plain, dtypes)}: {'; '.join(_ends(parts))}."
+        f"{_capital(short(name))} against {_against(name, plain, dtype)} ({subject}): {_told(parts)}."
         for name, parts in told.items()
     ]
-    sentences += _room(points, dtypes) + _answers(points, dtypes)
+    sentences += _room(points, dtype) + _answers(points, dtype)
     columns = [
         column("format", "Format"), column(axes.load), *(column(name) for name in _METRICS),
         column("weight_bytes", "Weights", "B"), column("kv_tokens", "Tokens that the KV cache holds"),
@@ -103,34 +127,42 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     )  # fmt: skip
 
 
-def _against(name: str, plain: Point, dtypes: bool) -> str:
+def _against(name: str, plain: Point, dtype: str) -> str:
     """What a format is held against; what an eager engine differs in is that the other is compiled."""
-    return "compiled" if name == "eager" and not plain.axes.enforce_eager else short(_named(plain, dtypes))
+    return "compiled" if name == "eager" and not plain.axes.enforce_eager else short(_named(plain, dtype))
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _ends(parts: Sequence[str]) -> list[str]:
-    """Of many batches the first and the last; the table has them all."""
-    return list(parts) if len(parts) < 3 else [parts[0], parts[-1]]
+def _told(parts: Sequence[tuple[dict[str, float], str]]) -> str:
+    """The changes at each load, of many the first and the last; that there are none where all are next to nothing."""
+    if all(abs(change) < _MEASURABLE for changes, _ in parts for change in changes.values()):
+        names = list(dict.fromkeys(name for changes, _ in parts for name in changes))
+        return f"no measurable difference in {listed(names)} at {listed([load for _, load in parts])}"
+    shown = parts if len(parts) < 3 else [parts[0], parts[-1]]
+    return "; ".join(
+        f"{', '.join(f'{name} {change(1, 1 + changed)}' for name, changed in changes.items())} at {load}"
+        for changes, load in shown
+    )
 
 
-def _changes(reference: Point, point: Point) -> str:
+def _changes(reference: Point, point: Point) -> dict[str, float]:
+    """Relative changes of speed and energy, by what they are called."""
     names = (("tpot", "TPOT"), ("ttft", "TTFT")) if point.value("tpot") else (("e2e_latency", "latency"),)
-    found = []
+    found = {}
     for name, called in names:
         before, now = reference.value(name), point.value(name)
         if before is not None and now is not None:
-            found.append(f"{called} {change(before, now)}")
+            found[called] = now / before - 1
     before, now = reference.value("tpj"), point.value("tpj")
     if before is not None and now is not None:
-        found.append(f"energy per token {change(now, before)}")
-    return ", ".join(found)
+        found["energy per token"] = before / now - 1
+    return found
 
 
-def _room(points: Sequence[Point], dtypes: bool) -> list[str]:
+def _room(points: Sequence[Point], dtype: str) -> list[str]:
     """What the formats leave for the KV cache."""
     reference = min(points, key=_plainness)
     before = kv_capacity(reference)
@@ -138,17 +170,17 @@ def _room(points: Sequence[Point], dtypes: bool) -> list[str]:
     for point in sorted(points, key=_plainness):
         now = kv_capacity(point)
         if before and now and now != before:
-            seen.setdefault(short(_named(point, dtypes)), f"{change(before, now)} ({now:,.0f} tokens)")
+            seen.setdefault(short(_named(point, dtype)), f"{change(before, now)} ({now:,.0f} tokens)")
     return [f"Room in the KV cache with {name}: {text}." for name, text in seen.items()]
 
 
-def _answers(points: Sequence[Point], dtypes: bool) -> list[str]:
+def _answers(points: Sequence[Point], dtype: str) -> list[str]:
     """How far each format's answers to fixed prompts agree with those of its own baseline, where they were compared."""
     seen: dict[str, float] = {}
     for point in sorted(points, key=_plainness):
         outputs = point.test.outputs
         if outputs is not None and outputs.token_agreement is not None:
-            name = short(_named(point, dtypes))
+            name = short(_named(point, dtype))
             seen[name] = min(seen.get(name, 1.0), outputs.token_agreement)
     return [
         f"Answers with {name} agree with their baseline in {share(value)} of the tokens."

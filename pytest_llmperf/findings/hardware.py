@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pytest_llmperf.findings.points import Point
-from pytest_llmperf.findings.telling import Labels, Rows, column, finding, listed, share, short
+from pytest_llmperf.findings.telling import Labels, Rows, column, finding, listed, megahertz, share, short
 from pytest_llmperf.report.units import format_value, printable
 from pytest_llmperf.results import Finding, Peaks, Results, TestRecord
 
@@ -17,15 +17,19 @@ _TITLES = {
     "device_to_host": "Device to host",
     "peer_to_peer": "To the slowest peer",
 }
+_HALVES = ("float16", "bfloat16")
 #: Devices of one product within this of each other are alike.
 _ALIKE = 0.02
 
 
 def hardware(results: Results, points: Sequence[Point], _: Labels) -> list[Finding]:
-    """A finding for what was measured when the engines were to start, and one for each test of the hardware."""
-    found = [_measured(results.environment.peaks, points)] if results.environment.peaks else []
+    """A finding for what tests of the hardware found, or else for what was measured when the engines were to start."""
+    peaks = results.environment.peaks
     gauges = [test for test in results.tests if test.invalid is None and test.workload is None and _rates(test)]
-    return [*found, *(_gauge(test, points) for test in sorted(gauges, key=lambda test: test.nodeid))]
+    if gauges:
+        ordered = sorted(gauges, key=lambda test: (test.clock.locked_mhz or 0.0, test.nodeid))
+        return [_gauged(ordered, points, peaks or [])]
+    return [_measured(peaks, points)] if peaks else []
 
 
 def _rates(test: TestRecord) -> dict[str, tuple[float, str]]:
@@ -48,8 +52,8 @@ def _sheet(points: Sequence[Point], device: str) -> dict[str, float]:
         gpus = point.axes.tensor_parallel_size
         if roof.peak_bandwidth:
             found["copy_bandwidth"] = max(found.get("copy_bandwidth", 0.0), roof.peak_bandwidth / gpus)
-        # At a clock that is held the peak is less: the highest is that of the sheet's own clock.
-        if roof.peak_flops and point.axes.clock is None:
+        # At a clock that is held the peak is less, and of quantized weights it is that of another format.
+        if roof.peak_flops and point.axes.clock is None and point.axes.quantization is None:
             found[point.axes.dtype] = max(found.get(point.axes.dtype, 0.0), roof.peak_flops / gpus)
     return found
 
@@ -122,23 +126,28 @@ def _unequal(peaks: Sequence[Peaks]) -> list[str]:
     return told
 
 
-def _gauge(test: TestRecord, points: Sequence[Point]) -> Finding:
-    rates = _rates(test)
-    device = test.engine.device if test.engine is not None else None
-    sheet = _sheet(points, device) if device is not None else {}
-    rows: Rows = [
-        [_TITLES.get(name, "Matrix product"), rate, unit, _part(rate, sheet.get(name))]
-        for name, (rate, unit) in rates.items()
-    ]
-    parts = [
-        f"{_TITLES.get(name, 'Matrix product').lower()} {_rate(rate, unit)}{_of_sheet(rate, sheet.get(name))}"
-        for name, (rate, unit) in rates.items()
-    ]
-    columns = [column("what", "What"), column("rate_reached", "Reached"), column("unit", "Unit"),
-               column("share", "Share of the peak", "1")]  # fmt: skip
-    sentence = f"{short(device) if device else 'The device'} reaches: {'; '.join(parts)}."
-    one = finding("hardware", "test", "What the devices reach, as gated", [sentence], columns, rows, [])
-    return one.model_copy(update={"tests": [test.nodeid]})
+def _gauged(tests: Sequence[TestRecord], points: Sequence[Point], peaks: Sequence[Peaks]) -> Finding:
+    """Of the tests, a row a rate; what the session measured for itself is not told again."""
+    rows: Rows = []
+    sentences = []
+    for test in tests:
+        device = test.engine.device if test.engine is not None else None
+        sheet = _sheet(points, device) if device is not None else {}
+        # A matrix product is that of the faster of the 16-bit formats.
+        sheet["matmul_flops"] = max((sheet[name] for name in _HALVES if name in sheet), default=0.0)
+        clock = test.clock.locked_mhz
+        parts = []
+        for name, (rate, unit) in _rates(test).items():
+            what, peak = _TITLES.get(name, "Matrix product"), sheet.get(name)
+            flops = unit == "FLOP/s"
+            rows.append([what, clock, None if flops else rate, rate if flops else None, _part(rate, peak)])
+            parts.append(f"{what.lower()} {_rate(rate, unit)}{_of_sheet(rate, peak)}")
+        held = "" if clock is None else f" at {megahertz(clock)}"
+        sentences.append(f"{short(device) if device else 'The device'} reaches{held}: {'; '.join(parts)}.")
+    columns = [column("what", "What"), column("clock"), column("bandwidth", "Bandwidth", "B/s"),
+               column("flops", "FLOPs a second", "FLOP/s"), column("share", "Share of the peak", "1")]  # fmt: skip
+    one = finding("hardware", "test", "What the devices reach", [*sentences, *_unequal(peaks)], columns, rows, [])
+    return one.model_copy(update={"tests": [test.nodeid for test in tests]})
 
 
 def _rate(rate: float, unit: str) -> str:

@@ -35,7 +35,7 @@ def idle(results: Results, points: Sequence[Point], _: Labels) -> list[Finding]:
     if ladder is None:
         return []
     board, rungs, reasons = ladder
-    rows: Rows = [[_rung(name), watts] for name, watts in rungs.items()]
+    rows = _rows(rungs)
     sentences = [_floor(rungs, "An idle board draws"), *_share(shares), *_held(rungs)]
     sentences += [f"Not known {_rung(name)}: {reason}." for name, reason in reasons.items()]
     if board:
@@ -45,7 +45,20 @@ def idle(results: Results, points: Sequence[Point], _: Labels) -> list[Finding]:
 
 
 def _columns() -> list[Any]:
-    return [column("rung", "Idle"), column("power")]
+    return [column("rung", "Idle"), column("clock"), column("power")]
+
+
+def _rows(rungs: Mapping[str, float]) -> Rows:
+    return [[_rung(name), _clock(name), watts] for name, watts in rungs.items()]
+
+
+def _clock(name: str) -> float | None:
+    """At which a rung was held, MHz; ``None`` where none was, or it is not told."""
+    clock = name.removeprefix("held").strip() if name.startswith("held") else ""
+    try:
+        return float(clock)
+    except ValueError:
+        return None
 
 
 def _watts_of(test: TestRecord, metric: str) -> float | None:
@@ -71,7 +84,7 @@ def _from_gauges(tests: Sequence[TestRecord], shares: Sequence[tuple[Point, floa
     known = _known(rungs)
     sentences = [_floor(known, "The idle boards draw"), *_share(shares), *_held(known)]
     sentences += [f"Not known {_rung(name)}: {reason}." for name, reason in reasons.items() if name not in known]
-    rows: Rows = [[_rung(name), watts] for name, watts in known.items()]
+    rows = _rows(known)
     one = finding("idle", "floor", "What idle boards draw", sentences, _columns(), rows, [point for point, _ in shares])
     return one.model_copy(update={"tests": [*(test.nodeid for test in tests), *one.tests]})
 
@@ -147,12 +160,15 @@ def _floor(rungs: Mapping[str, float], who: str) -> str:
 
 
 def _held(rungs: Mapping[str, float]) -> list[str]:
-    watts = [value for name, value in rungs.items() if name.startswith("held")]
+    watts = {name: value for name, value in rungs.items() if name.startswith("held")}
     if not watts:
         return []
-    if format_value(min(watts), "W") == format_value(max(watts), "W"):
-        return [f"With the clock held it draws {format_value(watts[0], 'W')}."]
-    return [f"With the clock held it draws {format_value(min(watts), 'W')} to {format_value(max(watts), 'W')}."]
+    clocks = sorted(clock for name in watts if (clock := _clock(name)) is not None)
+    at = f"held at {clocks[0]:g} MHz" if clocks else "the clock held"
+    if len(clocks) > 1:
+        at = f"held at {len(clocks)} clocks from {clocks[0]:g} to {clocks[-1]:g} MHz"
+    told = list(dict.fromkeys(format_value(value, "W") for value in (min(watts.values()), max(watts.values()))))
+    return [f"With the model loaded and {at} it draws {' to '.join(told)}."]
 
 
 def _share(shares: Sequence[tuple[Point, float]]) -> list[str]:

@@ -25,16 +25,27 @@ __all__ = ["latency_throughput", "parts_of_a_step", "predicted_corner"]
 #: Fewer points, or such as lie nearer to each other, make no curve.
 _LEAST, _DECADE = 5, 10
 #: So few batches tell of no corner.
-_LEAST_OF_A_CORNER = 3
+_LEAST_OF_A_CORNER = 4
+#: Throughput over latency that falls by more in all says that more load never paid.
+_PAYS = 1.01
+#: A fit that misses by more claims nothing.
+_FITS = 0.10
+#: A decode step reads all weights; where it reads less than this share, some are of experts that it does not touch.
+_ALL_WEIGHTS = 0.7
 _METRICS = ("throughput", "e2e_latency", "tpot", "ttft", "power", "tpj")
+_OF_RATES = ("request_throughput", *_METRICS)
 #: FLOPs that a weight takes for a token: a product and a sum.
 _FLOPS_A_WEIGHT = 2
+#: Weights whose bytes are within this of two of them have nothing that needs to be said.
+_OF_TWO_BYTES = 0.02
 #: Where prompts take a greater share of the latency, TPOT holds prefills of other sequences as well.
 _DECODES = 0.10
 _METHOD = (
-    "The knee is the point furthest above the chord of throughput over latency, both scaled to their range (Kneedle, "
-    "Satopää et al. 2011)."
+    "The knee is the point of the greatest throughput over latency (Kleinrock 1979): the next one brings clearly less "
+    "throughput than latency, both in proportion."
 )
+#: An open loop that serves less than this share of what is offered does not keep up; a short run's own rate varies.
+_KEPT_UP = 0.8
 
 
 def latency_throughput(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
@@ -59,48 +70,88 @@ def latency_throughput(_: Results, points: Sequence[Point], labels: Labels) -> l
 
 def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
-    sentences, marks = _knee(points)
+    sentences, marks = _told_of(points, labels.subject(axes, "size"))
     if axes.load == "batch":
         told, places = _compute_bound(points)
         sentences, marks = sentences + told, marks + places
-    if not sentences:
-        sentences = [_ends(points)]
+    metrics = _OF_RATES if axes.load == "rate" else _METRICS
     what = {"batch": "static batches", "concurrency": "a closed loop", "rate": "an open loop"}[axes.load]
     return finding(
         "latency_throughput",
         f"{axes.load}-{labels.name(axes, 'size')}",
         labels.title(f"Latency and throughput of {what}", axes, "size"),
         sentences,
-        [column(name) for name in (axes.load, *_METRICS)],
-        table(points, [axes.load], _METRICS),
+        [column(name) for name in (axes.load, *metrics)],
+        table(points, [axes.load], metrics),
         points,
         marks,
     )
 
 
-def _ends(points: Sequence[Point]) -> str:
-    first, last = points[0], points[-1]
-    throughput, latency = (change(first.value(n) or 1, last.value(n) or 1) for n in ("throughput", "e2e_latency"))
-    return f"From {size(first.axes)} to {size(last.axes)} throughput changes by {throughput} and latency by {latency}."
-
-
-def _knee(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
-    latencies = [point.value("e2e_latency") or 0.0 for point in points]
-    throughputs = [point.value("throughput") or 0.0 for point in points]
-    at = knee(latencies, throughputs)
-    if at is None:
-        return [], []
-    point = points[at]
-    told = (
-        f"The knee is at {size(point.axes)}: {quantity(throughputs[at], 'throughput')} at "
-        f"{quantity(latencies[at], 'e2e_latency')}"
+def _told_of(points: Sequence[Point], subject: str) -> tuple[list[str], list[Mark]]:
+    """The knee; or that there is none, and what the last step brings."""
+    kept = _kept_up(points) if points[0].axes.load == "rate" else []
+    if len(kept) == len(points):
+        return [
+            f"Every rate was kept up with, up to {size(points[-1].axes)} ({subject}): {_reached(points[-1])}. Where it "
+            "saturates is not told: offer more."
+        ], []
+    at = knee(
+        [point.value("e2e_latency") or 0.0 for point in points],
+        [point.value("throughput") or 0.0 for point in points],
     )
-    if at + 1 < len(points):
-        told += (
-            f"; {size(points[at + 1].axes)} brings {change(throughputs[at], throughputs[at + 1])} throughput for "
-            f"{change(latencies[at], latencies[at + 1])} latency"
-        )
-    return [f"{told}.", _METHOD], [mark("knee", f"knee: {size(point.axes)}", point.axes.size, throughputs[at])]
+    told, marks = _knee(points, at, "" if kept else f" ({subject})")
+    if points[0].axes.load != "rate":
+        return told, marks
+    if not kept:
+        none = f"None of the rates was kept up with, from {size(points[0].axes)} on ({subject}): {_reached(points[0])}."
+        return [none], []
+    highest, beyond = kept[-1], points[len(kept)]
+    served = quantity(beyond.value("request_throughput"), "request_throughput").removesuffix(" 1/s")
+    return [
+        f"Up to {size(highest.axes)} are kept up with ({subject}): {_reached(highest)}. At {size(beyond.axes)} "
+        f"{served} a second are served.",
+        *told,
+    ], marks
+
+
+def _kept_up(points: Sequence[Point]) -> list[Point]:
+    """The rates, from the lowest on, that were served as they were offered, but for what a short run varies by."""
+    kept = []
+    for point in points:
+        served = point.value("request_throughput")
+        if served is not None and served < _KEPT_UP * point.axes.size:
+            break
+        kept.append(point)
+    return kept
+
+
+def _power(point: Point) -> float:
+    """Kleinrock's: throughput over latency."""
+    return (point.value("throughput") or 0.0) / (point.value("e2e_latency") or 1.0)
+
+
+def _reached(point: Point) -> str:
+    return (
+        f"{quantity(point.value('throughput'), 'throughput')} at {quantity(point.value('e2e_latency'), 'e2e_latency')}"
+    )
+
+
+def _step(before: Point, after: Point) -> str:
+    gains = {name: change(before.value(name) or 1, after.value(name) or 1) for name in ("throughput", "e2e_latency")}
+    return f"{size(after.axes)} brings {gains['throughput']} throughput for {gains['e2e_latency']} latency"
+
+
+def _knee(points: Sequence[Point], at: int | None, subject: str) -> tuple[list[str], list[Mark]]:
+    if at is None:
+        first, last = points[0], points[-1]
+        if _power(first) > _PAYS * _power(last):
+            return [f"No knee: more than {size(first.axes)} does not pay{subject}: {_step(first, points[1])}."], []
+        told = f"No knee up to {size(last.axes)}{subject}: {_step(points[-2], last)} over {size(points[-2].axes)}."
+        return [told], []
+    point = points[at]
+    told = f"The knee is at {size(point.axes)}{subject}: {_reached(point)}; {_step(point, points[at + 1])}."
+    return [told, _METHOD], [mark("knee", f"knee: {size(point.axes)}", point.axes.size, point.value("throughput"))]
 
 
 def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
@@ -111,7 +162,7 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
     expected = ""
     if prediction is not None:
         batch, why = prediction
-        expected = f"; by the roofline of the weights it is batch {batch:.0f} ({why})"
+        expected = f"; predicted is batch {batch:.0f} ({why})"
         places = [mark("predicted", f"predicted: batch {batch:.0f}", batch)]
     running = [point for point in points if point.value("tpot") and _runs_at_once(point)]
     prompts = max((_prompt_share(point) for point in running), default=0.0)
@@ -123,19 +174,29 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         return [told], places
     found = corner([p.axes.size for p in running], [p.value("tpot") or 0.0 for p in running])
     largest = running[-1].axes.size if running else 0
-    if found is not None:
+    if found is not None and found.error > _FITS:
+        sentences.append(
+            f"Where decode turns compute-bound these batches do not tell: no turn fits within {share(_FITS)}{expected}."
+        )
+    elif found is not None and found.at <= running[0].axes.size:
+        first = size(running[0].axes)
+        sentences.append(f"Measured, what sequences add outweighs what any step takes from {first} on{expected}.")
+    elif found is not None:
         low, high = max(found.low, running[0].axes.size), min(found.high, largest)
         span = f" ({low:.0f} to {high:.0f} by other turns that fit as well)" if high - low >= 1 else ""
-        sentences.append(f"Decode turns compute-bound at batch {found.at:.0f}{span}{expected}.")
         sentences.append(
-            f"At the measured corner what every step takes, {_time(found.flat)}, equals what its sequences add, "
-            f"{_time(found.slope)} each: TPOT^p = ({_time(found.flat)})^p + (batch x {_time(found.slope)})^p, p = "
-            f"{found.turn:g}, fits within {found.error * 100:.1f} % (RMS)."
+            f"Measured, decode turns at batch {found.at:.0f}{span}: from there what its sequences add to a step takes "
+            f"longer than what any step takes{expected}."
+        )
+        sentences.append(
+            f"Any step takes {_time(found.flat)}, each sequence adds {_time(found.slope)}: TPOT^p = "
+            f"({_time(found.flat)})^p + (batch x {_time(found.slope)})^p, p = {found.turn:g}, fits within "
+            f"{found.error * 100:.1f} % (RMS)."
         )
         sentences += parts_of_a_step(running[-1], found)
         places.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, found.flat, low, high))
     elif len(running) >= _LEAST_OF_A_CORNER:
-        sentences.append(f"Decode does not turn compute-bound up to batch {largest:g}{expected}.")
+        sentences.append(f"Measured, decode does not turn compute-bound up to batch {largest:g}{expected}.")
     elif running and prediction is not None:
         sentences.append(f"Too few batches decode to see where that turns compute-bound{expected}.")
     if len(running) < len(points):
@@ -143,6 +204,10 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
         if any(not _runs_at_once(point) for point in points):
             sentences.append(f"Batch {', '.join(left)} is more than the engine runs at once, and waits in part.")
     return sentences, places if running else []
+
+
+def _rate(bandwidth: float) -> str:
+    return f"{format_value(bandwidth, 'B')}/s"
 
 
 def _time(seconds: float) -> str:
@@ -183,11 +248,7 @@ def parts_of_a_step(point: Point, found: Corner) -> list[str]:
         f"{format_value(bandwidth, 'B')}/s; of {_time(found.slope)} a sequence, {added}"
     )
     # A fit, or a rate that a product of this shape exceeds, may leave nothing.
-    told += f", and {_time(left)} attention, sampling and lower rates." if left > 0 else "."
-    by_rates = weights / flops
-    if roof.copy_bandwidth and roof.matmul_flops:
-        told += f" At those two rates the weights alone would turn at batch {by_rates:.0f}."
-    return [told]
+    return [f"{told}, and {_time(left)} attention, sampling and lower rates." if left > 0 else f"{told}."]
 
 
 def _prompt_share(point: Point) -> float:
@@ -210,18 +271,29 @@ def predicted_corner(points: Sequence[Point]) -> tuple[float, str] | None:
     where it was measured.
 
     Returns:
-        It, and in words what it is made of; ``None`` where peaks or sizes are not known.
+        It, and in words what it is made of; ``None`` where peaks or sizes are not known, and for a mixture of experts,
+        of which a larger batch reads more.
     """
     for point in points:
         roof = point.test.roof
         if roof is None or not roof.peak_flops or not roof.weight_bytes or not roof.total_params:
             continue
+        read = [step.weight_bytes for step in roof.points if step.phase == "decode"]
+        if any(one < _ALL_WEIGHTS * roof.weight_bytes for one in read):
+            return None
         copied = roof.copy_bandwidth
         bandwidth = copied or roof.peak_bandwidth
         if not bandwidth:
             continue
-        batch = roof.peak_flops / bandwidth * roof.weight_bytes / roof.total_params / _FLOPS_A_WEIGHT
-        measured = " as a copy reached it" if copied else ""
-        told = f"{format_value(roof.peak_flops / 1e12, 'TFLOP/s')} over {format_value(bandwidth, 'B')}/s{measured}"
+        a_weight = roof.weight_bytes / roof.total_params / _FLOPS_A_WEIGHT
+        told = f"machine balance: {format_value(roof.peak_flops / 1e12, 'TFLOP/s')} over {_rate(bandwidth)}"
+        if copied:
+            told += " as a copy reached it"
+            if roof.peak_bandwidth and "data sheet" in (roof.source or ""):
+                sheet = roof.peak_flops / roof.peak_bandwidth * a_weight
+                told += f"; {sheet:.0f} with the data sheet's {_rate(roof.peak_bandwidth)}"
+        if abs(a_weight - 1) > _OF_TWO_BYTES:
+            told += f"; {a_weight * _FLOPS_A_WEIGHT:.2g} bytes a weight"
+        batch = roof.peak_flops / bandwidth * a_weight
         return batch, told
     return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from pytest_llmperf.findings.fits import Line, least_squares
 from pytest_llmperf.findings.points import Point, at_one_clock, group
@@ -24,6 +27,8 @@ __all__ = ["lengths"]
 _LEAST_POINTS = 4
 #: Beside each other as in the published comparison: 512 more prompt tokens, 8 more output tokens.
 _PROMPT, _OUTPUT = 512, 8
+#: A line that misses a point by more is not told.
+_STRAIGHT = 0.05
 
 
 def lengths(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
@@ -70,7 +75,12 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
         "lengths",
         labels.name(axes, "input_len", "output_len"),
         labels.title("Latency by prompt and output length", axes, "input_len", "output_len"),
-        [*_costs(fit), *_share(points), *_prefill(points)],
+        [
+            *_costs(points, labels.subject(axes, "input_len", "output_len")),
+            *_line(fit),
+            *_share(points),
+            *_prefill(points),
+        ],
         columns,
         rows,
         points,
@@ -81,18 +91,77 @@ def _length(tokens: int | str | None) -> float:
     return float(tokens) if isinstance(tokens, int) else 0.0
 
 
-def _costs(fit: Line | None) -> list[str]:
-    if fit is None:
-        return ["The lengths of this grid do not tell what a prompt token and what an output token cost."]
-    fixed, prompt, output = fit.coefficients
-    one, other = prompt * _PROMPT, output * _OUTPUT
+@dataclass(frozen=True)
+class _Step:
+    """From one length to the next one of the grid, at one other length.
+
+    Attributes:
+        first: Tokens.
+        last: Likewise, more.
+        at: Tokens of the other kind.
+        seconds: That the latency grows by.
+    """
+
+    first: int
+    last: int
+    at: int
+    seconds: float
+
+    def cost(self, tokens: int) -> float:
+        """Of so many tokens, as if they all cost the same between the two."""
+        return self.seconds / (self.last - self.first) * tokens
+
+
+def _steps(points: Sequence[Point], along: str, other: str, at: int) -> list[_Step]:
+    """The steps along one length, of the points at one value of the other."""
+    known = {getattr(point.axes, along): point.value("e2e_latency") or 0.0
+             for point in points if getattr(point.axes, other) == at}  # fmt: skip
+    return [_Step(one, two, at, known[two] - known[one]) for one, two in pairwise(sorted(known))]
+
+
+def _nearest(steps: Sequence[_Step], tokens: int) -> _Step | None:
+    """That of nearest to so many tokens; of equals the one from the shortest length."""
+    return min(steps, key=lambda step: (abs(math.log((step.last - step.first) / tokens)), step.first), default=None)
+
+
+def _costs(points: Sequence[Point], subject: str) -> list[str]:
+    """What more tokens cost where the grid has such steps: attention makes those of long prompts dearer."""
+    shortest = min(_whole(point.axes.output_len) for point in points)
+    prompts = _steps(points, "input_len", "output_len", shortest)
+    prompt = _nearest(prompts, _PROMPT)
+    output = None if prompt is None else _nearest(_steps(points, "output_len", "input_len", prompt.first), _OUTPUT)
+    if prompt is None or output is None or prompt.seconds <= 0 or output.seconds <= 0:
+        return [f"The lengths of this grid do not tell what a prompt token and what an output token cost ({subject})."]
+    one, other = prompt.cost(_PROMPT), output.cost(_OUTPUT)
     word = "less than" if one < other else "more than"
-    worst = f"{fit.worst * 100:.1f} %"
+    told = [
+        f"{_PROMPT} more prompt tokens cost {quantity(one, 'ttft')}, {word} {_OUTPUT} more output tokens, "
+        f"{quantity(other, 'ttft')} ({subject}; from {prompt.first} to {prompt.last} prompt tokens at {prompt.at} of "
+        f"output, and from {output.first} to {output.last} output tokens at {output.at} of prompt)."
+    ]
+    rising = [step for step in prompts if step.seconds > 0]
+    least, most = (choose(rising, key=lambda step: step.cost(_PROMPT)) for choose in (min, max))
+    if least is not most:
+        told.append(
+            f"For each {_PROMPT} prompt tokens it is {quantity(least.cost(_PROMPT), 'ttft')} from {least.first} to "
+            f"{least.last}, and {quantity(most.cost(_PROMPT), 'ttft')} from {most.first} to {most.last}."
+        )
+    return told
+
+
+def _whole(tokens: int | str | None) -> int:
+    return tokens if isinstance(tokens, int) else 0
+
+
+def _line(fit: Line | None) -> list[str]:
+    """The straight line, where the grid is one."""
+    if fit is None or fit.worst > _STRAIGHT or min(fit.coefficients) < 0:
+        return []
+    fixed, prompt, output = fit.coefficients
     return [
-        f"{_PROMPT} more prompt tokens cost {quantity(one, 'ttft')}, {word} {_OUTPUT} more output tokens "
-        f"({quantity(other, 'ttft')}).",
         f"Latency = {quantity(fixed, 'ttft')} + {quantity(prompt, 'ttft')} a prompt token + {quantity(output, 'ttft')} "
-        f"an output token, by least squares of the relative distances; no point is further from it than {worst}.",
+        f"an output token, by least squares of the relative distances; no point is further from it than "
+        f"{fit.worst * 100:.1f} %."
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_llmperf.findings.fits import pooled_spread, student
 from pytest_llmperf.findings.points import Point
@@ -49,6 +49,9 @@ class Optimum:
         above: That of the nearest higher one; likewise.
         spread: Standard deviation of the logarithms between launches of one clock.
         freedom: Its degrees of freedom; 0 where launches tell no noise.
+        clocks: How many were swept: the best is chosen among them, and each is held against it.
+        candidates: Indices of those that are not certainly worse than the best.
+        known: Whether it is known how launches vary: not of one launch a clock, unless it is known to be exact.
     """
 
     best: int
@@ -56,34 +59,47 @@ class Optimum:
     above: int | None
     spread: float
     freedom: int
+    clocks: int
+    candidates: tuple[int, ...] = ()
+    known: bool = True
 
     def is_worse(self, one: Swept, than: Swept) -> bool:
         """Whether a clock brings certainly fewer tokens per joule than another.
 
-        Certainly is to 95 %, by Student's distribution with the spread of all clocks; without any noise it is any
-        difference.
+        Certainly is to 95 % of all such statements about a sweep together, so that choosing the best of many clocks
+        costs no confidence (Hsu's multiple comparisons with the best, by Bonferroni's bound), by Student's distribution
+        with the spread of all clocks. Without any noise it is any difference; with noise that is not known it is none.
         """
+        if not self.known:
+            return False
         if not self.freedom or not one.launches or not than.launches:
             return one.yields < than.yields
         distance = _mean_log(than) - _mean_log(one)
         error = self.spread * math.sqrt(1 / len(one.launches) + 1 / len(than.launches))
-        return distance > student(_CONFIDENCE, self.freedom) * error
+        return distance > student(1 - (1 - _CONFIDENCE) / max(1, self.clocks - 1), self.freedom) * error
 
 
-def optimum_of(swept: Sequence[Swept]) -> Optimum:
-    """The best clock, bounded on either side by the nearest one that is certainly worse.
+def optimum_of(swept: Sequence[Swept], *, exact: bool = False) -> Optimum:
+    """The best clock, and those that are not certainly worse, bounded on either side by the nearest one that is.
 
-    Between these the optimum lies, if tokens per joule rise and then fall.
+    Between these bounds the optimum lies.
 
     Args:
         swept: By rising clock; at least one.
+        exact: Whether launches are known not to vary, however few they are.
     """
     best = max(range(len(swept)), key=lambda i: (swept[i].yields, -i))
     spread, freedom = pooled_spread([one.launches for one in swept])
-    found = Optimum(best, None, None, spread, freedom if spread > _NO_SPREAD else 0)
-    worse = [i for i, one in enumerate(swept) if i != best and found.is_worse(one, swept[best])]
-    below, above = [i for i in worse if i < best], [i for i in worse if i > best]
-    return Optimum(best, max(below, default=None), min(above, default=None), spread, found.freedom)
+    known = exact or freedom > 0
+    found = Optimum(best, None, None, spread, freedom if spread > _NO_SPREAD else 0, len(swept), (), known)
+    candidates = tuple(i for i, one in enumerate(swept) if i == best or not found.is_worse(one, swept[best]))
+    below, above = candidates[0] - 1, candidates[-1] + 1
+    return replace(
+        found,
+        below=None if below < 0 else below,
+        above=None if above == len(swept) else above,
+        candidates=candidates,
+    )
 
 
 def _mean_log(one: Swept) -> float:

@@ -156,7 +156,7 @@ def _finding(apart: _Apart, labels: Labels) -> Finding:
         "phases",
         slug(labels.name(whole.axes, "input_len", "output_len"), f"{prompt}-{output}"),
         f"Prefill and decode: {', '.join([f'{prompt} + {output} tokens', *others])}",
-        [_energy(apart), *_time(apart), *_power(apart)],
+        [_energy(apart, ", ".join([f"{prompt} + {output} tokens", *others])), *_time(apart), *_power(apart)],
         columns,
         rows,
         apart.points,
@@ -167,11 +167,11 @@ def _row(point: Point | None, prompt: int | str | None, output: int | str | None
     return [prompt, output, *(None if point is None else point.value(name) for name in _COLUMNS)]
 
 
-def _energy(apart: _Apart) -> str:
+def _energy(apart: _Apart, subject: str) -> str:
     prefill, decode = quantity(apart.prefill_jpt, "jpt"), quantity(apart.decode_jpt, "jpt")
     return (
         f"A decoded token takes {ratio(apart.decode_jpt / apart.prefill_jpt)} times the energy of a prefilled one "
-        f"({decode} against {prefill})."
+        f"({decode} against {prefill}; {subject})."
     )
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "at_one_clock",
     "distinct",
     "group",
+    "invalid_points",
     "one_clock",
     "ordered",
     "plainest",
@@ -139,14 +140,22 @@ def points_of(results: Results) -> list[Point]:
     Left out are tests that are invalid or found no value, searches (which stop at another load in every run), and what
     ran without an engine or a workload.
     """
-    found = [_point(test) for test in results.tests]
+    found = [
+        _point(test)
+        for test in results.tests
+        if test.invalid is None and any(metric.value is not None for metric in test.metrics.values())
+    ]
+    return ordered(point for point in found if point is not None)
+
+
+def invalid_points(results: Results) -> list[Point]:
+    """Where the invalid tests of a run would lie, by their axes; of those that did not begin it is not known."""
+    found = [_point(test) for test in results.tests if test.invalid is not None]
     return ordered(point for point in found if point is not None)
 
 
 def _point(test: TestRecord) -> Point | None:
-    if test.invalid is not None or test.search is not None or test.engine is None or test.workload is None:
-        return None
-    if not any(metric.value is not None for metric in test.metrics.values()):
+    if test.search is not None or test.engine is None or test.workload is None:
         return None
     work = test.workload
     load, size = _load(work)

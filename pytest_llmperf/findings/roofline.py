@@ -118,7 +118,9 @@ def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
     parts = [part for part in labels.serving(axes, *varying) if part != device]
     title = f"Under the roof: {', '.join([device, *parts])}"
     name = slug(device, axes.dtype, short(axes.quantization or ""))
-    return finding("roofline", name, title, [*_phases(placed), *told], columns, rows, points, marks)
+    return finding(
+        "roofline", name, title, [*_phases(placed, ", ".join([device, *parts])), *told], columns, rows, points, marks
+    )
 
 
 def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
@@ -141,23 +143,23 @@ def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
         marks.append(mark("matmul_flops", f"matrix product: {_flops(multiplied)}", None, multiplied))
     marks.append(mark("balance", f"balance: {balance:.0f} FLOP/B", balance, peak))
     source = next((one.roof.source for one in placed if one.roof.source), None)
-    told = f"The roof of one GPU: {_flops(peak)} and {format_value(bandwidth, 'B')}/s"
-    reached = []
-    if copied is not None and multiplied is not None:
-        reached = [
-            f"A copy reached {format_value(copied, 'B')}/s of it and a matrix product {_flops(multiplied)}, which meet "
-            f"at {multiplied / copied:.0f} FLOPs a byte."
-        ]
-    return marks, [f"{told}, which meet at {balance:.0f} FLOPs a byte{f' ({source})' if source else ''}.", *reached]
+    told = (
+        f"The roof of one GPU: {_flops(peak)} and {format_value(bandwidth, 'B')}/s, which meet at {balance:.0f} FLOPs "
+        f"a byte{f' ({source})' if source else ''}"
+    )
+    if copied is not None:
+        told += f"; with the {format_value(copied, 'B')}/s that a copy reached it is {peak / copied:.0f}"
+    reached = [] if multiplied is None else [f"A matrix product reached {_flops(multiplied)} of it."]
+    return marks, [f"{told}.", *reached]
 
 
 def _flops(rate: float) -> str:
     return format_value(rate / 1e12, "TFLOP/s")
 
 
-def _phases(placed: Sequence[_Placed]) -> list[str]:
+def _phases(placed: Sequence[_Placed], subject: str) -> list[str]:
     """The ends of each phase's range: where it lies, what limits it, what it reaches of that."""
-    told = []
+    told: list[str] = []
     for phase in ("decode", "prefill"):
         ordered = sorted((one for one in placed if one.step.phase == phase), key=lambda one: one.intensity)
         ends = ordered if len(ordered) < 2 else [ordered[0], ordered[-1]]
@@ -168,5 +170,6 @@ def _phases(placed: Sequence[_Placed]) -> list[str]:
             reached = "" if one.reached is None else f", {what}, {share(one.reached)} of the roof"
             parts.append(f"{where}{reached}")
         if parts:
-            told.append(f"{phase.capitalize()}: {'; '.join(parts)}.")
+            on = "" if told else f" on {subject}"
+            told.append(f"{phase.capitalize()}{on}: {'; '.join(parts)}.")
     return told

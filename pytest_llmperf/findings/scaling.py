@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_llmperf.findings.formats import kv_capacity
 from pytest_llmperf.findings.points import Point, group, varied
 from pytest_llmperf.findings.telling import (
     Labels,
@@ -12,19 +13,27 @@ from pytest_llmperf.findings.telling import (
     column,
     finding,
     ratio,
+    shape,
     share,
     short,
     size,
 )
 from pytest_llmperf.report.units import printable
+from pytest_llmperf.report.wording import plural
 from pytest_llmperf.results import Finding, Results
 
-__all__ = ["model_size", "scaling"]
+__all__ = ["is_starved", "model_size", "preemptions", "scaling"]
 
 _OF_SCALING = ("ttft", "tpot", "e2e_latency", "mbu", "tpj", "power", "throughput")
 _OF_SIZE = ("e2e_latency", "tpot", "ttft", "tpj", "power", "mbu")
 #: What follows from the model, and does not make two models' loads unequal.
 _OF_THE_MODEL = ("model", "dtype")
+#: Told of a step from memory that was too small.
+_CHANGES = (("tpot", "TPOT"), ("throughput", "throughput"))
+#: Models of sizes nearer to each other differ by more than their size.
+_LARGER = 1.25
+#: Latency that grows within this of the parameters is linear in them.
+_LINEAR = 0.02
 
 
 def scaling(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
@@ -57,35 +66,79 @@ def _speed(point: Point) -> tuple[str, float] | None:
 def _scaling(points: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
     rows: Rows = []
-    sentences: list[str] = []
+    told: dict[tuple[int, int], list[str]] = {}
+    starved = [point for point in points if is_starved(point)]
     for load in varied(points, "size"):
         members = sorted(_of(points, load), key=lambda point: point.axes.tensor_parallel_size)
-        least = members[0]
+        least = next((point for point in members if point not in starved), None)
         for point in members:
-            gained = _gained(least, point)
+            gained = None if least is None or point in starved else _gained(least, point)
             speedup, efficiency = gained[:2] if gained is not None else (None, None)
             rows.append([point.axes.tensor_parallel_size, load, *(point.value(name) for name in _OF_SCALING),
-                         speedup, efficiency])  # fmt: skip
-    last = varied(points, "tensor_parallel_size")[-1]
-    for count in varied(points, "tensor_parallel_size")[1:]:
-        parts = []
-        for load in varied(points, "size"):
-            members = sorted(_of(points, load), key=lambda point: point.axes.tensor_parallel_size)
-            shared = [p for p in members[1:] if p.axes.tensor_parallel_size == count]
-            parts += [text for p in shared if (text := _told(members[0], p))]
+                         speedup, efficiency, preemptions(point)])  # fmt: skip
+            if gained is not None and least is not None and point is not least:
+                counts = (point.axes.tensor_parallel_size, least.axes.tensor_parallel_size)
+                told.setdefault(counts, []).append(_told(least, point, gained))
+    subject = labels.subject(axes, "tensor_parallel_size", "size")
+    sentences: list[str] = []
+    for (count, fewest), parts in sorted(told.items()):
         # Of many batches the ends say enough; the table has them all.
         shown = parts if len(parts) < 3 else [parts[0], parts[-1]]
-        if shown:
-            sentences.append(f"{count} GPUs: {'; '.join(shown)}.")
+        where = "" if sentences else f" ({subject})"
+        sentences.append(f"{_gpus(count)} against {fewest}{where}: {'; '.join(shown)}.")
     if not sentences:
-        sentences = [f"How fast it is on up to {last} GPUs was not measured."]
+        last = varied(points, "tensor_parallel_size")[-1]
+        sentences = [f"How much faster it is on up to {_gpus(last)} is not told ({subject})."]
+    sentences += [_starvation(point, points) for point in starved]
     columns = [
         column("tensor_parallel_size"), column(axes.load), *(column(name) for name in _OF_SCALING),
-        column("speedup", "Speedup"), column("efficiency", "Efficiency", "1"),
+        column("speedup", "Speedup"), column("efficiency", "Efficiency", "1"), column("preemptions", "Preemptions"),
     ]  # fmt: skip
     name = labels.name(axes, "tensor_parallel_size", "size")
     title = labels.title("More GPUs", axes, "tensor_parallel_size", "size")
     return finding("scaling", name, title, sentences, columns, rows, points)
+
+
+def _gpus(count: int) -> str:
+    return plural(count, "GPU")
+
+
+def preemptions(point: Point) -> float | None:
+    """How often sequences were preempted in a launch; ``None`` where that is not known."""
+    told = point.test.conditions.get("preemptions")
+    return None if told is None else told.value
+
+
+def is_starved(point: Point) -> bool:
+    """Whether the KV cache was too small for the load, so that its figures are those of waiting and computing anew."""
+    if preemptions(point):
+        return True
+    axes, room = point.axes, kv_capacity(point)
+    lengths = (axes.input_len, axes.output_len)
+    if room is None or axes.load not in ("batch", "concurrency"):
+        return False
+    tokens = sum(length for length in lengths if isinstance(length, int))
+    return all(isinstance(length, int) for length in lengths) and axes.size * tokens > room
+
+
+def _starvation(point: Point, points: Sequence[Point]) -> str:
+    """That a point tells nothing of scaling, and what more GPUs bring over it."""
+    axes, room, count = point.axes, kv_capacity(point), preemptions(point)
+    held = "" if room is None else f" of {room:,.0f} tokens"
+    anew = f" ({plural(round(count), 'preemption')} a launch)" if count else ""
+    told = (
+        f"On {_gpus(axes.tensor_parallel_size)} {size(axes)} does not fit into the KV cache{held}{anew}: what more "
+        "GPUs bring over it is memory, and no efficiency"
+    )
+    alike = [p for p in _of(points, axes.size) if p.axes.tensor_parallel_size > axes.tensor_parallel_size]
+    if not alike:
+        return f"{told}."
+    changes = [
+        f"{name} {change(before, now)}"
+        for metric, name in _CHANGES
+        if (before := point.value(metric)) is not None and (now := alike[0].value(metric)) is not None
+    ]
+    return f"{told} ({_gpus(alike[0].axes.tensor_parallel_size)}: {', '.join(changes)})." if changes else f"{told}."
 
 
 def _gained(least: Point, point: Point) -> tuple[float, float, str] | None:
@@ -97,17 +150,15 @@ def _gained(least: Point, point: Point) -> tuple[float, float, str] | None:
     return speedup, speedup * least.axes.tensor_parallel_size / point.axes.tensor_parallel_size, before[0]
 
 
-def _told(least: Point, point: Point) -> str:
-    gained = _gained(least, point)
-    if gained is None:
-        return ""
+def _told(least: Point, point: Point, gained: tuple[float, float, str]) -> str:
     speedup, efficiency, name = gained
-    named = "TPOT" if name == "tpot" else "latency"
-    told = f"{named} {change(speedup, 1)} at {size(point.axes)} (efficiency {share(efficiency)}"
+    told = f"{'TPOT' if name == 'tpot' else 'latency'} {change(speedup, 1)}"
+    before, now = least.value("throughput"), point.value("throughput")
+    if before is not None and now is not None:
+        told += f", throughput {change(before, now)}"
+    told += f" at {size(point.axes)} (efficiency {share(efficiency)})"
     before, now = least.value("tpj"), point.value("tpj")
-    energy = f", energy per token {change(now, before)}" if before is not None and now is not None else ""
-    fewest = least.axes.tensor_parallel_size
-    return f"{told}{'' if fewest == 1 else f' over {fewest} GPUs'}){energy}"
+    return f"{told}, energy per token {change(now, before)}" if before is not None and now is not None else told
 
 
 def model_size(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
@@ -118,11 +169,17 @@ def model_size(_: Results, points: Sequence[Point], labels: Labels) -> list[Find
     ]
     # On more GPUs the same models say little more: those on which most of them were run, and of these the fewest.
     compared.sort(key=lambda members: (-len(varied(members, "model")), members[0].axes.tensor_parallel_size))
-    chosen: dict[tuple[object, ...], list[Point]] = {}
+    chosen: dict[tuple[object, ...], list[list[Point]]] = {}
     for members in compared:
         place = members[0].axes.without(*_OF_THE_MODEL, "size", "tensor_parallel_size", "other")
-        chosen.setdefault(place, members)
-    return [_model_size(members, labels) for members in chosen.values()]
+        chosen.setdefault(place, []).append(members)
+    return [_model_size(several[0], _fewest(several), labels) for several in chosen.values()]
+
+
+def _fewest(compared: Sequence[list[Point]]) -> list[Point]:
+    """The same comparison on the fewest GPUs; empty where the first is that."""
+    least = min(compared, key=lambda members: members[0].axes.tensor_parallel_size)
+    return [] if least is compared[0] else least
 
 
 def _params(point: Point) -> int:
@@ -130,7 +187,7 @@ def _params(point: Point) -> int:
     return (roof.total_params or 0) if roof is not None else 0
 
 
-def _model_size(points: Sequence[Point], labels: Labels) -> Finding:
+def _model_size(points: Sequence[Point], on_fewest: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
     rows: Rows = []
     sentences: list[str] = []
@@ -143,6 +200,12 @@ def _model_size(points: Sequence[Point], labels: Labels) -> Finding:
                 _params(point) / _params(least), _slower(least, point),
             ])  # fmt: skip
         sentences += _growth(members)
+    for load in varied(on_fewest, "size"):
+        sentences += _growth(sorted(_of(on_fewest, load), key=lambda point: (_params(point), point.axes.model)))
+    if axes.tensor_parallel_size > 1 and sentences:
+        sentences.append(
+            "What GPUs exchange takes a larger share of a small model's step, and makes size look cheaper."
+        )
     columns = [
         column("model"), column("total_params", "Parameters"), column(axes.load), *(column(name) for name in _OF_SIZE),
         column("size_ratio", "Size against the smallest"), column("latency_ratio", "Latency against the smallest"),
@@ -161,12 +224,17 @@ def _slower(least: Point, point: Point) -> float | None:
 
 def _growth(members: Sequence[Point]) -> list[str]:
     """The largest model against the smallest: whether latency grows less than the parameters."""
-    least, most = members[0], members[-1]
-    slower, larger = _slower(least, most), _params(most) / _params(least)
-    if slower is None or larger <= 1:
+    fed = [point for point in members if not is_starved(point)]
+    if not fed:
         return []
-    word = "sub-linear" if slower < larger else "super-linear" if slower > larger else "linear"
+    least, most = fed[0], fed[-1]
+    slower, larger = _slower(least, most), _params(most) / _params(least)
+    if slower is None or larger < _LARGER:
+        return []
+    near = abs(slower / larger - 1) < _LINEAR
+    word = "linear" if near else "sub-linear" if slower < larger else "super-linear"
+    where = f"{size(most.axes)} ({shape(most.axes)})"
     return [
-        f"{short(most.axes.model)} has {ratio(larger)} times the parameters of {short(least.axes.model)} and "
-        f"{ratio(slower)} times its latency at {size(most.axes)}: {word} in size."
+        f"On {_gpus(most.axes.tensor_parallel_size)} {short(most.axes.model)} has {ratio(larger)} times the parameters "
+        f"of {short(least.axes.model)} and {ratio(slower)} times its latency at {where}: {word} in size."
     ]

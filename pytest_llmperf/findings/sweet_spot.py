@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from pytest_llmperf.findings.locking import (
+    AS_GOOD,
+    cost,
+    latencies,
+    latency_changes,
+    limit_of,
+    most_of,
+    offered,
+    recommended,
+    saves,
+)
 from pytest_llmperf.findings.optimum import Optimum, Swept, optimum_of
-from pytest_llmperf.findings.points import Point, group
+from pytest_llmperf.findings.points import Point, distinct, group
 from pytest_llmperf.findings.telling import (
     Labels,
-    change,
+    Rows,
     column,
     finding,
     listed,
@@ -23,33 +34,29 @@ from pytest_llmperf.findings.telling import (
     share,
     table,
 )
-from pytest_llmperf.report.units import format_value
-from pytest_llmperf.results import Finding, Mark, Results
+from pytest_llmperf.report.units import printable
+from pytest_llmperf.results import Column, Finding, Mark, Results
 
 __all__ = ["sweet_spot"]
 
 _LEAST_CLOCKS = 3
 #: From so many sizes of one load on one stands for all.
 _MANY_SIZES = 3
-#: How much more latency than at the reference clock is allowed, where the load has no limits of its own.
-_MORE_LATENCY = (0.05, 0.10, 0.25)
-#: A clock is as good as the best one within this share of its tokens per joule.
-_AS_GOOD = 0.01
 _METRICS = ("power", "tpj", "e2e_latency", "tpot", "ttft", "throughput")
-_LATENCIES = ("e2e_latency", "tpot", "ttft")
-#: The column of what is maximised.
-_YIELDS = 2
+#: Columns of what is maximised, and of the throughput.
+_YIELDS, _THROUGHPUT = 2, 6
 
 
 def sweet_spot(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each load that ran at three or more clocks; of many sizes of one load for one of them."""
-    found, asked = [], _asked(points)
+    found, asked, unmeasured = [], _asked(points), _unmeasured(points)
     sweeps = [[p for p in members if p.value("tpj")] for members in group(points, "clock")]
     enough = [sweep for sweep in sweeps if len([p for p in sweep if p.axes.clock is not None]) >= _LEAST_CLOCKS]
     for members in _one_size(enough):
         swept = [one for point in members if point.axes.clock is not None and (one := _swept(point)) is not None]
         free = next((one for p in members if p.axes.clock is None and (one := _swept(p)) is not None), None)
-        found.append(_finding(swept, free, asked.get(members[0].axes.without("clock"), {}), labels))
+        place = members[0].axes.without("clock")
+        found.append(_finding(swept, free, asked.get(place, {}), unmeasured.get(place, []), labels))
     return found
 
 
@@ -97,27 +104,51 @@ def _asked(points: Sequence[Point]) -> dict[tuple[object, ...], dict[float, list
     }
 
 
-def _finding(swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, list[float]], labels: Labels) -> Finding:
-    optimum = optimum_of(swept)
+def _unmeasured(points: Sequence[Point]) -> dict[tuple[object, ...], list[Point]]:
+    """By load: the clocks that were held, and at which no energy was measured."""
+    found: dict[tuple[object, ...], list[Point]] = {}
+    for point in distinct(points):
+        if point.axes.clock is not None and not point.value("tpj"):
+            found.setdefault(point.axes.without("clock"), []).append(point)
+    return found
+
+
+def _is_exact(point: Point) -> bool:
+    """Whether launches cannot vary: of a simulated engine without noise."""
+    engine = point.test.engine
+    if engine is None or not engine.simulated:
+        return False
+    return not any(engine.args.get(name) for name in ("launch_noise", "repeat_noise"))
+
+
+def _finding(
+    swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, list[float]], unmeasured: Sequence[Point],
+    labels: Labels,
+) -> Finding:  # fmt: skip
+    optimum = optimum_of(swept, exact=all(_is_exact(one.point) for one in swept))
     best, axes = swept[optimum.best], swept[0].point.axes
     tokens = _maximised(best.point)
-    rows = table([one.point for one in swept], ["clock"], _METRICS)
-    for row, one in zip(rows, swept, strict=True):
-        row[_YIELDS] = one.yields
-    columns = [column(name) for name in ("clock", *_METRICS)]
-    columns[_YIELDS] = column("tpj", f"{tokens.capitalize()} per joule")
-    limits, under_limits = _under_limits(swept, free or swept[-1])
-    low, high = _bounds(swept, optimum)
+    reference = free or swept[-1]
+    limit = limit_of(swept, reference)
+    locked = None if limit is None else most_of(limit.kept)
+    if locked is not None and not saves(optimum, reference, locked):
+        locked = None
+    columns, rows = _table(swept, free, tokens)
+    subject = labels.subject(axes, "clock")
     sentences = [
-        *_recommended(optimum, swept, free),
+        recommended(swept, optimum, reference, limit, locked, subject),
+        *latencies(best, locked, reference),
+        *([f"Of the clocks swept {megahertz(best.clock)} is {cost(best, swept[-1])}."]
+          if free is not None and best is not swept[-1] else []),
         _best(swept, optimum, tokens),
-        *_edges(swept, optimum),
-        *under_limits,
+        *_edges(swept, optimum, [point.axes.clock for point in unmeasured]),
+        *_without_energy(unmeasured),
+        *offered(swept, reference),
         *(
             f"{listed([f'{mhz:g}' for mhz in wanted])} MHz were all held at {megahertz(clock)} and count once."
             for clock, wanted in asked.items()
         ),
-    ]
+    ]  # fmt: skip
     return finding(
         "sweet_spot",
         labels.name(axes, "clock"),
@@ -126,8 +157,54 @@ def _finding(swept: Sequence[Swept], free: Swept | None, asked: Mapping[float, l
         columns,
         rows,
         [one.point for one in (*swept, *([free] if free else []))],
-        [mark("optimum", megahertz(best.clock), best.clock, best.yields, low, high), *limits],
+        _marks(swept, optimum, locked, free),
     )
+
+
+def _table(swept: Sequence[Swept], free: Swept | None, tokens: str) -> tuple[list[Column], Rows]:
+    """The clocks by rising clock, and last the clock that ran free, at what it was seen at."""
+    shown = [*swept, *([free] if free is not None else [])]
+    rows = table([one.point for one in shown], ["clock"], _METRICS)
+    columns = [column(name) for name in ("clock", *_METRICS)]
+    columns[_YIELDS] = column("tpj", f"{tokens.capitalize()} per joule")
+    if tokens == "prompt tokens":
+        columns[_THROUGHPUT] = column("throughput", "Prompt tokens per second")
+    for row, one in zip(rows, shown, strict=True):
+        row[_YIELDS] = one.yields
+        speed = row[_THROUGHPUT]
+        row[_THROUGHPUT] = speed * _prompt(one.point) if isinstance(speed, float | int) else None
+        if one is free:
+            row[0] = _observed(free)
+        row.append("free" if one is free else "locked")
+    return [*columns, column("held", "Clock")], rows
+
+
+def _observed(free: Swept) -> float | None:
+    """The median of what a clock that ran free was seen at, MHz."""
+    observed = free.point.test.clock.observed_mhz
+    return None if observed is None else observed.median
+
+
+def _marks(swept: Sequence[Swept], optimum: Optimum, locked: Swept | None, free: Swept | None) -> list[Mark]:
+    """The optimum with its interval, the clock within the limit where it is another, and the one that ran free."""
+    best, reference = swept[optimum.best], free or swept[-1]
+    low, high = _bounds(swept, optimum)
+    found = [
+        mark("optimum", _labelled(best, reference), best.clock, best.yields, *((low, high) if optimum.known else ())),
+    ]
+    if optimum.known:
+        found.append(mark("interval", f"optimum: {low:g} to {high:g} MHz", None, None, low, high))
+    if locked is not None and locked is not best:
+        found.append(mark("limit", _labelled(locked, reference), locked.clock, locked.yields))
+    if free is not None and (seen := _observed(free)) is not None:
+        found.append(mark("free", f"running free: {seen:g} MHz", seen, free.yields))
+    return found
+
+
+def _labelled(one: Swept, reference: Swept) -> str:
+    """The clock and what it costs in latency, short enough for a chart: ``"1102 MHz: +8.7 %"``."""
+    latency = latency_changes(one, reference).get("e2e_latency")
+    return megahertz(one.clock) + (f": {latency}" if latency and one is not reference else "")
 
 
 def _maximised(point: Point) -> str:
@@ -142,43 +219,6 @@ def _bounds(swept: Sequence[Swept], optimum: Optimum) -> tuple[float, float]:
     return swept[0 if below is None else below].clock, swept[-1 if above is None else above].clock
 
 
-def _recommended(optimum: Optimum, swept: Sequence[Swept], free: Swept | None) -> list[str]:
-    """What to do, against the clock that runs free where it was measured, and against the highest one swept."""
-    best, highest = swept[optimum.best], swept[-1]
-    others = [other for other in (free, highest) if other is not None and other is not best]
-    if not others:
-        return ["The highest clock of the sweep is the best."]
-    first, *second = others
-    if optimum.is_worse(first, best):
-        told = [f"Lock at {megahertz(best.clock)}: {_cost(best, first)}."]
-    elif first is free:
-        told = [f"Let the clock run free: the best one swept, {megahertz(best.clock)}, is {_cost(best, free)}."]
-    else:
-        told = [
-            f"Leave the clock at {megahertz(highest.clock)}: no lower one takes certainly less energy, the "
-            f"best, {megahertz(best.clock)}, is {_cost(best, highest)}."
-        ]
-    return [*told, *(f"Of the clocks swept it is {_cost(best, other)}." for other in second)]
-
-
-def _cost(best: Swept, other: Swept) -> str:
-    """``"-37.6 % energy, +23.1 % latency (against 1297 MHz; TPOT +20.0 %)"``."""
-    changes = _latency_changes(best, other)
-    latency = f", {changes['e2e_latency']} latency" if "e2e_latency" in changes else ""
-    parts = [f"{name.upper()} {text}" for name, text in changes.items() if name != "e2e_latency"]
-    named = "the clock running free" if other.point.axes.clock is None else megahertz(other.clock)
-    return f"{change(best.yields, other.yields)} energy{latency} (against {'; '.join([named, *parts])})"
-
-
-def _latency_changes(best: Swept, other: Swept) -> dict[str, str]:
-    found = {}
-    for name in _LATENCIES:
-        before, now = other.point.value(name), best.point.value(name)
-        if before is not None and now is not None:
-            found[name] = change(before, now)
-    return found
-
-
 def _best(swept: Sequence[Swept], optimum: Optimum, tokens: str) -> str:
     best = swept[optimum.best]
     told = f"Most {tokens} per joule at {megahertz(best.clock)}: {quantity(best.yields, 'tpj')}"
@@ -186,13 +226,43 @@ def _best(swept: Sequence[Swept], optimum: Optimum, tokens: str) -> str:
         low, high = _bounds(swept, optimum)
         which = "nearest clocks that are certainly worse" if optimum.freedom else "nearest clocks that were worse"
         told += f"; the optimum lies between {low:g} and {high:g} MHz, the {which}"
-    as_good = [one.clock for one in swept if one.yields >= best.yields * (1 - _AS_GOOD)]
-    flat = f" Within {share(_AS_GOOD)} of it from {as_good[0]:g} to {as_good[-1]:g} MHz." if len(as_good) > 1 else ""
-    return f"{told}.{flat}"
+    as_good = [i for i, one in enumerate(swept) if one.yields >= best.yields * (1 - AS_GOOD)]
+    if len(as_good) > 1:
+        told += f". Within {share(AS_GOOD)} of it: {_runs(swept, as_good)} MHz"
+    if optimum.known and len(optimum.candidates) <= optimum.candidates[-1] - optimum.candidates[0]:
+        told += (
+            f". The curve has more than one maximum: {_runs(swept, optimum.candidates)} MHz cannot be told from the "
+            "best, and clocks between them are worse"
+        )
+    return f"{told}."
 
 
-def _edges(swept: Sequence[Swept], optimum: Optimum) -> list[str]:
-    """Where the sweep does not bound the optimum, and what would."""
+def _runs(swept: Sequence[Swept], indices: Sequence[int]) -> str:
+    """Clocks as what lies beside each other in the sweep: ``"700 to 750 and 900"``."""
+    runs: list[list[int]] = []
+    for i in indices:
+        if runs and runs[-1][-1] == i - 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    ends = [(swept[run[0]].clock, swept[run[-1]].clock) for run in runs]
+    return listed([f"{low:g}" if low == high else f"{low:g} to {high:g}" for low, high in ends])
+
+
+def _without_energy(points: Sequence[Point]) -> list[str]:
+    """The clocks that were held and have no energy, with the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for point in points:
+        metric = point.test.metrics.get("tpj")
+        reason = printable(metric.reason.rstrip(".")) if metric is not None and metric.reason else "not told why"
+        by_reason.setdefault(reason, []).append(f"{point.axes.clock:g}")
+    return [f"Energy was not measured at {listed(clocks)} MHz: {reason}." for reason, clocks in by_reason.items()]
+
+
+def _edges(swept: Sequence[Swept], optimum: Optimum, held: Sequence[float | None]) -> list[str]:
+    """Where the sweep does not bound the optimum, and what would; clocks that were held already are no advice."""
+    if not optimum.known:
+        return ["Measure more launches (--llmperf-launches=3) to bound the optimum."]
     told = []
     sides: list[tuple[int | None, int, int, str]] = [(optimum.below, 0, 1, "below"), (optimum.above, -1, -2, "above")]
     for bound, edge, neighbour, side in sides:
@@ -200,58 +270,10 @@ def _edges(swept: Sequence[Swept], optimum: Optimum) -> list[str]:
             continue
         end = swept[edge].clock
         step = end - swept[neighbour].clock
-        add = listed([f"{clock:g}" for clock in (end + step, end + 2 * step) if clock > 0])
+        add = listed([f"{clock:g}" for clock in (end + step, end + 2 * step) if clock > 0 and clock not in held])
         reason = (
             "is the best" if swept[optimum.best] is swept[edge] else "cannot be told from the best by these launches"
         )
         advice = f": add {add} MHz to the sweep" if add else ""
         told.append(f"The optimum may lie {side} {end:g} MHz, which is the end of the sweep and {reason}{advice}.")
     return told
-
-
-def _under_limits(swept: Sequence[Swept], reference: Swept) -> tuple[list[Mark], list[str]]:
-    """The best clock whose latency stays within the load's own limits, or else within some more than now."""
-    slo = (swept[0].point.test.workload or {}).get("slo")
-    limits = (
-        {name: limit for name, limit in slo.items() if isinstance(limit, int | float)} if isinstance(slo, dict) else {}
-    )
-    if limits:
-        told = listed([f"{name} of {format_value(limit, 's')}" for name, limit in sorted(limits.items())])
-        within = _most([one for one in swept if all(_within(one, name, limit) for name, limit in limits.items())])
-        if within is None:
-            return [], [f"No clock of the sweep keeps the limit on {told}."]
-        label = f"within the limit on {told}"
-        marks = [mark("limit", label, within.clock, within.yields)]
-        return marks, [f"Of the clocks that keep the limit on {told}, {megahertz(within.clock)} is the best."]
-    before = reference.point.value("e2e_latency")
-    if before is None:
-        return [], []
-    best, limited = _most(swept), [(more, _most(_no_slower(swept, before * (1 + more)))) for more in _MORE_LATENCY]
-    marks, told_of = [], []
-    for clock in dict.fromkeys(None if one is None else one.clock for _, one in limited):
-        alike = [(more, one) for more, one in limited if (None if one is None else one.clock) == clock]
-        allowed, one = listed([f"{more * 100:+.0f}" for more, _ in alike]), alike[0][1]
-        if one is None:
-            told_of.append(f"no clock of the sweep for {allowed} %")
-            continue
-        told_of.append(f"{megahertz(one.clock)} for {allowed} % ({change(one.yields, reference.yields)} energy)")
-        if one is not best:
-            marks.append(mark("limit", f"{allowed} % latency", one.clock, one.yields))
-    named = "the clock running free" if reference.point.axes.clock is None else megahertz(reference.clock)
-    return marks, [f"With a limit on latency, against {named}: {listed(told_of)}."]
-
-
-def _no_slower(swept: Sequence[Swept], limit: float) -> list[Swept]:
-    return [one for one in swept if (now := one.point.value("e2e_latency")) is not None and now <= limit]
-
-
-def _within(one: Swept, name: str, limit: float) -> bool:
-    """Whether 99 of 100 requests keep a limit; half of them where no more is known."""
-    metric = one.point.test.metrics.get(name)
-    if metric is None or metric.value is None:
-        return False
-    return (metric.value if metric.percentiles is None else metric.percentiles.p99) <= limit
-
-
-def _most(swept: Sequence[Swept]) -> Swept | None:
-    return max(swept, key=lambda one: (one.yields, -one.clock), default=None)

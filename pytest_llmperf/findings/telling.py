@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from pytest_llmperf.findings.points import Axes, Point, varied
+from pytest_llmperf.findings.points import Axes, Point, ordered, varied
 from pytest_llmperf.report.units import format_change, format_value, printable
 from pytest_llmperf.results import Column, Finding, FindingKind, Mark
 
@@ -53,6 +53,7 @@ _COLUMNS: dict[str, tuple[str, str | None]] = {
     "tpj": ("Tokens per joule", "tokens/J"),
     "jpt": ("Energy per token", "J/token"),
     "throughput": ("Throughput", "tokens/s"),
+    "request_throughput": ("Requests served", "1/s"),
     "ttft": ("TTFT", "s"),
     "tpot": ("TPOT", "s"),
     "e2e_latency": ("End-to-end latency", "s"),
@@ -100,11 +101,11 @@ def finding(
     kind: FindingKind, name: str, title: str, sentences: Iterable[str], columns: Sequence[Column], rows: Rows,
     points: Iterable[Point], marks: Sequence[Mark] = (),
 ) -> Finding:  # fmt: skip
-    """A finding from points."""
-    tests = sorted({point.test.nodeid for point in points})
+    """A finding from points; its tests are in the order of their axes."""
+    tests = dict.fromkeys(point.test.nodeid for point in ordered(points))
     return Finding(
         kind=kind, name=name, title=title, sentences=list(sentences), columns=list(columns), rows=rows,
-        marks=list(marks), tests=tests,
+        marks=list(marks), tests=list(tests),
     )  # fmt: skip
 
 
@@ -204,6 +205,10 @@ class Labels:
         if "size" not in varying:
             told.append(size(axes))
         return [*told, *self.serving(axes, *varying)]
+
+    def subject(self, axes: Axes, *varying: str) -> str:
+        """The same for a sentence: ``"decode of 256 tokens, batch 16, mistral-7b"``."""
+        return ", ".join(self.parts(axes, *varying)) or short(axes.model)
 
     def serving(self, axes: Axes, *varying: str) -> list[str]:
         """Of these what says how and on what it was served."""

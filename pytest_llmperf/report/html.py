@@ -17,7 +17,9 @@ from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report import charts
 from pytest_llmperf.report.charts import Chart
 from pytest_llmperf.report.failures import told
-from pytest_llmperf.report.page import anchors, embedded, facts, overview
+from pytest_llmperf.report.page import anchors, columns, embedded, facts, overview
+from pytest_llmperf.report.page.heights import height_of
+from pytest_llmperf.report.page.unjudged import unjudged
 from pytest_llmperf.report.units import format_change, format_value
 from pytest_llmperf.report.upkeep import sentences
 from pytest_llmperf.report.wording import (
@@ -30,6 +32,7 @@ from pytest_llmperf.report.wording import (
     format_interval,
     format_tolerance,
     judged,
+    likewise,
     plural,
     serving_engines,
     unit_of,
@@ -40,11 +43,6 @@ from pytest_llmperf.results import WORST_FIRST, Finding, MetricValue, Results, T
 
 __all__ = ["render"]
 
-#: Metric, its title in the table of tests, and whether it is shown also when no test has it.
-_COLUMNS = (
-    ("ttft", "TTFT", True), ("tpot", "TPOT", True), ("e2e_latency", "Latency", True),
-    ("throughput", "Tokens/s", True), ("mbu", "MBU", True), ("power", "Power", False), ("tpj", "Tokens/J", False),
-)  # fmt: skip
 _TEMPLATES = Path(__file__).parent / "templates"
 #: Of more tests conditions, single repeats, and what else results.json has, are left out: a page has to stay small.
 _WHOLE = 40
@@ -59,11 +57,13 @@ def render(results: Results, template: Path | None = None) -> str:
             names (``report.html.j2``, ``overview.html.j2``, ...), and is given
 
             - ``results``: the models of results.json; ``tests``: its tests, the worst verdict first; ``counts``: tests
-              by verdict; ``columns``: metric, title and whether it always stands in the table of tests;
+              by verdict; ``axes`` and ``columns``: of the table of tests
+              (:mod:`~pytest_llmperf.report.page.columns`);
             - the filters ``value`` (number, unit), ``change``, ``interval`` and ``strip`` (a metric and its verdict
               as inline SVG);
             - of the run: ``headline`` (``tone`` and ``text``), ``first_line``, ``changes``, ``reasons``,
-              ``first_findings``, ``measured`` (titles and texts), ``simulated``, ``judged`` and ``upkeep``;
+              ``unjudged``, ``first_findings``, ``measured`` (titles and texts), ``simulated``, ``judged`` and
+              ``upkeep``;
             - of a test: ``anchor(test)``, ``load``, ``clock``, ``launches``, ``decided``, ``gated``, ``missing`` and
               what else :mod:`~pytest_llmperf.report.page.facts` has; ``figures(test or finding)``: its charts, by the
               ids of their elements;
@@ -71,19 +71,22 @@ def render(results: Results, template: Path | None = None) -> str:
               ``early`` (script for the head) and ``policy``, the Content-Security-Policy that lets just these run.
 
     Raises:
-        ResultsError: the template cannot be read or is wrong; names the file and the line.
+        ResultsError: the template cannot be read or is wrong; names the file, and the line where jinja2 tells it.
     """
     folder, name = (template.parent, template.name) if template else (_TEMPLATES, "report.html.j2")
+    context = _context(results)
     try:
-        return _environment(folder).get_template(name).render(_context(results))
+        return _environment(folder).get_template(name).render(context)
     except jinja2.TemplateNotFound as error:
         if error.name and error.name != name:
-            raise ResultsError(f"The report template {folder / name} asks for {error.name}: there is none.") from None
+            place = _place(error, folder, name)
+            raise ResultsError(f"The report template {place} asks for {error.name}: there is none.") from None
         raise ResultsError(f"The report template {folder / name} does not exist.") from None
     except jinja2.TemplateSyntaxError as error:
-        raise ResultsError(f"The report template {folder / name}, line {error.lineno}: {error.message}.") from None
-    except jinja2.UndefinedError as error:
-        raise ResultsError(f"The report template {folder / name}: {error.message}.") from None
+        place = f"{error.filename or folder / name}, line {error.lineno}"
+        raise ResultsError(f"The report template {place}: {_ended(error.message)}") from None
+    except jinja2.TemplateError as error:
+        raise ResultsError(f"The report template {_place(error, folder, name)}: {_ended(error.message)}") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ResultsError(
@@ -91,15 +94,22 @@ def render(results: Results, template: Path | None = None) -> str:
         ) from None
     except Exception as error:
         if template is None:
-            raise
-        raise ResultsError(f"The report template {_place(error, folder) or folder / name}: {told(error)}.") from None
+            raise  # a fault of ours
+        raise ResultsError(f"The report template {_place(error, folder, name)}: {_ended(told(error))}") from None
 
 
-def _place(error: Exception, folder: Path) -> str | None:
-    """The line of a template in a folder that raised an error, or called what did."""
-    frames = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [(path, line) for path, line in frames if path.suffix != ".py" and path.is_relative_to(folder)]
-    return f"{own[-1][0]}, line {own[-1][1]}" if own else None
+def _place(error: Exception, folder: Path, name: str) -> str:
+    """The file and the line of a template at which an error arose; jinja2 puts them into the traceback."""
+    ours = [
+        f"{frame.filename}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).parent in (folder, _TEMPLATES)
+    ]
+    return ours[-1] if ours else str(folder / name)
+
+
+def _ended(text: str | None) -> str:
+    return f"{(text or 'it is wrong').rstrip('.')}."
 
 
 @functools.cache
@@ -112,13 +122,16 @@ def _environment(folder: Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(value=format_value, change=format_change, interval=format_interval, strip=_strip)
+    environment.filters.update(
+        value=format_value, change=format_change, interval=format_interval, strip=_strip, height=height_of
+    )
     return environment
 
 
 def _context(results: Results) -> dict[str, Any]:
     tests = results.worst_first()
     changes = overview.changes(tests)
+    varying = columns.axes(tests)
     places = _distinct((test, anchors.test_anchor(test.nodeid)) for test in tests)
     places |= _distinct((finding, anchors.finding_anchor(finding)) for finding in results.findings)
     shown, of_owner, lost = _figures(results, tests)
@@ -129,13 +142,16 @@ def _context(results: Results) -> dict[str, Any]:
         "results": results,
         "tests": tests,
         "counts": by_word(tests),
-        "columns": [
-            column for column in _COLUMNS if column[2] or any(value_of(test, column[0]) is not None for test in tests)
-        ],
+        "axes": varying,
+        "columns": columns.metric_columns(tests, varying),
+        "axis_words": columns.axis_words,
         "headline": overview.headline(tests),
         "first_line": overview.first_line(tests),
         "changes": changes,
         "reasons": overview.reasons(changes),
+        "unjudged": unjudged(tests),
+        "likewise": likewise,
+        "plural": plural,
         "first_findings": overview.first_findings(results.findings),
         "measured": overview.measured(results),
         "simulated": overview.simulated(results),
@@ -158,9 +174,9 @@ def _context(results: Results) -> dict[str, Any]:
         ),
         "unit": lambda test, verdict: unit_of(test.metrics, verdict.metric),
         "value_of": value_of,
-        "serves": any(facts.served(test) for test in tests),
         "whole": len(tests) <= _WHOLE,
         "engines": facts.engine_arguments(tests),
+        "peaks": facts.peaks_alike(results.environment.peaks),
         **{name: getattr(facts, name) for name in facts.__all__},
         "charts": figures.data,
         "library": figures.library,

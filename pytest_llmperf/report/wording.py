@@ -26,6 +26,7 @@ __all__ = [
     "improved",
     "judged",
     "launches_used",
+    "likewise",
     "plural",
     "serving_engines",
     "short_name",
@@ -236,6 +237,11 @@ def judged(results: Results) -> str | None:
     if used := launches_used(results):
         text += f"; launches used {used:.1f} on average, of {gate.launches} at most"
     return text
+
+
+def likewise(others: int, noun: str = "more test") -> str:
+    """Of how many more the sentence before is true but for its figures: ``"The same, ... holds for 7 more tests."``."""
+    return f"The same, with other figures, holds for {plural(others, noun)}."
 
 
 def by_kind(texts: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:

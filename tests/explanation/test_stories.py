@@ -32,7 +32,7 @@ def test_a_lower_clock_is_the_first_thing_beside_a_slower_decode():
 def test_of_what_was_measured_without_a_workload_no_condition_of_a_load_is_missed():
     more = {"workload": None, "conditions": {}}
     assert told({"bare_power": 1.2}, **more) == (
-        "Bare_power went from 79.00 W to 94.80 W.",
+        "bare_power went from 79.00 W to 94.80 W.",
         "As in the baseline: engine and arguments.",
     )
 
@@ -235,7 +235,7 @@ def test_a_search_compares_no_latencies_at_different_rates():
     search = {"low": 1, "high": 9, "attainment": 0.9, "precision": 0.05, "seconds": 5, "trials": []}
     found = explain(record({"max_rate": 0.8}, {"decode_time": 2.0, "sm_clock": 1.5e9}, search=search))
     assert found.parts == ()
-    assert found.sentences[0].startswith("Max_rate went from 10.000 1/s to 8.000 1/s; with it the SM clock was 24.2 %")
+    assert found.sentences[0].startswith("max_rate went from 10.000 1/s to 8.000 1/s; with it the SM clock was 24.2 %")
 
 
 def test_a_record_without_conditions_says_so():

@@ -8,7 +8,8 @@ from typing import Any
 from pytest_llmperf.results import Finding, Results
 
 UNITS = {
-    "ttft": "s", "tpot": "s", "e2e_latency": "s", "throughput": "tokens/s", "goodput": "1/s", "power": "W",
+    "ttft": "s", "tpot": "s", "e2e_latency": "s", "throughput": "tokens/s",
+    "request_throughput": "1/s", "goodput": "1/s", "power": "W",
     "tpj": "tokens/J", "jpt": "J/token", "prefill_jpt": "J/token", "decode_jpt": "J/token", "mbu": "1", "mfu": "1",
     "gpu_utilization": "1", "memory_used": "B", "bare_power": "W", "context_power": "W", "loaded_power": "W",
     "locked_power": "W", "copy_bandwidth": "B/s", "matmul_flops": "FLOP/s",

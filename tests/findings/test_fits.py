@@ -79,13 +79,15 @@ def test_least_squares_of_a_line_in_disguise_is_none():
     ("xs", "ys", "at"),
     [
         ([1, 1.1, 1.2, 3, 9], [10, 20, 40, 44, 45], 2),
-        ([1, 2, 3], [1, 2, 3], None),
-        ([1, 1, 1], [1, 2, 3], None),
-        ([1, 2, 3], [5, 5, 5], None),
-        ([1, 2], [1, 9], None),
+        ([1, 1.1, 1.2, 1.3, 1.4], [10, 20, 40, 80, 160], None),  # it pays up to the end
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], None),
+        ([1, 1, 1, 1, 1], [1, 2, 3, 4, 5], None),
+        ([1, 2, 3, 4, 5], [5, 5, 5, 5, 5], None),  # it never did
+        ([1, 1.1, 1.2, 9], [1, 9, 18, 19], None),
+        ([1, 1.1, 1.2, 2.4, 9], [10, 20, 40, 72, 73], 3),  # not clearly less at first
     ],
 )
-def test_the_knee_is_furthest_above_the_chord(xs, ys, at):
+def test_the_knee_is_where_throughput_begins_to_grow_clearly_less_than_latency(xs, ys, at):
     assert knee(xs, ys) == at
 
 

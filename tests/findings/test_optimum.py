@@ -43,8 +43,22 @@ def test_of_equal_clocks_the_lowest_is_the_best():
     assert (found.best, found.below, found.above) == (0, None, None)
 
 
-@pytest.mark.parametrize("scatter", [(1.0,), (1.0, 1.0, 1.0)])
-def test_without_noise_any_difference_counts(scatter):
-    found = optimum_of(swept(0.999, 1.0, 0.999, scatter=scatter))
+@pytest.mark.parametrize(("scatter", "exact"), [((1.0,), True), ((1.0, 1.0, 1.0), False)])
+def test_without_noise_any_difference_counts(scatter, exact):
+    found = optimum_of(swept(0.999, 1.0, 0.999, scatter=scatter), exact=exact)
     assert found.freedom == 0
     assert (found.best, found.below, found.above) == (1, 0, 2)
+
+
+def test_one_launch_of_unknown_noise_tells_nothing_apart():
+    found = optimum_of(swept(0.5, 1.0, 0.5, scatter=(1.0,)))
+    assert not found.known
+    assert (found.best, found.below, found.above) == (1, None, None)
+
+
+def test_choosing_among_many_asks_for_a_greater_distance():
+    scatter = (0.99, 1.0, 1.01)
+    few, many = swept(0.981, 1.0, scatter=scatter), swept(0.981, 1.0, *[0.9] * 10, scatter=scatter)
+    assert optimum_of(few).candidates == (1,)
+    # A spread known from more launches, and yet not certain: one of eleven such statements may be wrong by chance.
+    assert optimum_of(many).candidates == (0, 1)

@@ -22,7 +22,8 @@ def test_phases_of_a_test_that_took_them_apart():
              values={"prefill_jpt": 0.07, "decode_jpt": 3.5, "jpt": 3.6, "e2e_latency": 4.0, "ttft": 1.0}),
     )  # fmt: skip
     assert finding.sentences[0] == (
-        "A decoded token takes 50.0 times the energy of a prefilled one (3.500 J/token against 0.07000 J/token)."
+        "A decoded token takes 50.0 times the energy of a prefilled one (3.500 J/token against 0.07000 J/token; "
+        "512 + 256 tokens, batch 16)."
     )
     assert "Of 4.000 s end to end, 1.000 s (25 %) pass until the first token." in finding.sentences
     assert column(finding, "phase") == ["prefill", "decode", "end to end"]
@@ -44,7 +45,7 @@ def test_phases_of_tests_of_one_phase_each():
     assert "4.0 times" in finding.sentences[0]
     assert "Prefill draws 280.0 W, decode 180.0 W." in finding.sentences
     assert column(finding, "power") == [280.0, 180.0, 200.0]
-    assert finding.tests == ["d[16-None]", "e", "p[16-None]"]
+    assert finding.tests == ["d[16-None]", "p[16-None]", "e"]
     [finding] = asked("phases", *apart())
     assert column(finding, "phase") == ["prefill", "decode"]
 
@@ -99,7 +100,7 @@ def grid(power, batches=(1, 4, 16, 64), clocks=(750, 900, 1300)):
 def test_batch_and_clock_has_a_row_a_place():
     [finding] = asked("batch_and_clock", *grid(lambda batch, clock: clock**2 / 1e4 + batch / 10))
     assert len(finding.rows) == 12
-    assert finding.sentences[0].startswith("Most tokens per joule with batch 64 at 750 MHz: ")
+    assert finding.sentences[0].startswith("Most tokens per joule with batch 64 at 750 MHz (512 + 256 tokens): ")
     assert (
         "From 750 to 1300 MHz (+73.3 %) at batch 64: power +180.0 %, more than linearly; throughput +73.3 %."
         in finding.sentences
@@ -138,7 +139,7 @@ def test_idle_is_told_of_the_board_that_holds_the_model():
     [finding] = asked("idle", measured, sensor={"idle": LADDER})
     assert finding.sentences[0] == "An idle board draws 23.00 W without an engine and 53.00 W with the model loaded."
     assert "is 26 % of the power of this run's tests" in said(finding)
-    assert "With the clock held it draws 55.00 W." in finding.sentences
+    assert "With the model loaded and held at 900 MHz it draws 55.00 W." in finding.sentences
     assert "Not known with a CUDA context: no CUDA." in finding.sentences
     assert column(finding, "power") == [23.0, 53.0, 55.0]
     assert finding.tests == ["t"]
@@ -167,7 +168,9 @@ def test_tests_of_the_floor_at_several_clocks_are_one_finding():
     assert column(finding, "rung")[-2:] == [
         "model loaded, 750 MHz", "model loaded, 900 MHz",
     ]  # fmt: skip
-    assert "With the clock held it draws 53.00 W to 54.00 W." in finding.sentences
+    told = "With the model loaded and held at 2 clocks from 750 to 900 MHz it draws 53.00 W to 54.00 W."
+    assert told in finding.sentences
+    assert column(finding, "clock")[-3:] == [None, 750, 900]
     assert "Not known" not in said(finding)
     assert sorted(finding.tests) == ["i[750.0]", "i[900.0]", "i[None]"]
 
@@ -201,10 +204,11 @@ def test_a_sharp_corner_is_measured_where_it_is_and_held_against_the_prediction(
     assert marks["predicted"].x == pytest.approx(125e12 / 722e9)
     assert marks["measured"].y == pytest.approx(0.02)
     assert (
-        "Decode turns compute-bound at batch 100; by the roofline of the weights it is batch 173 (125.0 TFLOP/s over "
-        "722.0 GB/s as a copy reached it)." in finding.sentences
+        "Measured, decode turns at batch 100: from there what its sequences add to a step takes longer than what any "
+        "step takes; predicted is batch 173 (machine balance: 125.0 TFLOP/s over 722.0 GB/s as a copy reached it; 139 "
+        "with the data sheet's 900.0 GB/s)." in finding.sentences
     )
-    assert "what every step takes, 20.00 ms, equals what its sequences add, 200.0 µs each" in said(finding)
+    assert "Any step takes 20.00 ms, each sequence adds 200.0 µs" in said(finding)
     assert marks["knee"].x == 128
     assert "The knee is at batch 128" in finding.sentences[0]
     assert "batch 256 brings 0.0 % throughput" in finding.sentences[0]
@@ -227,8 +231,7 @@ def test_the_parts_of_a_step_are_told_at_the_rates_that_the_board_reached():
     assert (
         "Of 20.00 ms, 14.00 ms are the bytes of the weights at a copy's 1.000 TB/s; of 200.0 µs a sequence, 140.0 µs "
         "are its FLOPs at a matrix product's 100.0 TFLOP/s, 10.00 µs its KV cache at the bandwidth, and 50.00 µs "
-        "attention, sampling and lower rates. At those two rates the weights alone would turn at batch 100."
-        in finding.sentences
+        "attention, sampling and lower rates." in finding.sentences
     )
     slower = record | {"roof": roof(matmul_flops=1e13, copy_bandwidth=1e12)}
     [finding] = asked("latency_throughput", *loads(lambda batch: max(0.02, 0.0002 * batch), record=slower))
@@ -264,7 +267,7 @@ def test_weights_of_one_byte_halve_the_prediction():
 
 def test_a_corner_that_is_not_reached_is_said_to_be():
     [finding] = asked("latency_throughput", *loads(lambda batch: 0.02))
-    assert "Decode does not turn compute-bound up to batch 256." in finding.sentences
+    assert "Measured, decode does not turn compute-bound up to batch 256." in finding.sentences
     assert not [mark for mark in finding.marks if mark.name in ("measured", "predicted")]
 
 
@@ -298,7 +301,9 @@ def test_a_straight_curve_has_no_knee():
     ])  # fmt: skip
     assert finding.marks == []
     assert finding.sentences == [
-        "From concurrency 1 to concurrency 16 throughput changes by +1,500 % and latency by +1,500 %."
+        "No knee up to concurrency 16 (512 + 256 tokens): concurrency 16 brings +100.0 % throughput for +100.0 % "
+        "latency "
+        "over concurrency 8."
     ]
 
 
@@ -318,6 +323,127 @@ def test_two_sizes_are_no_curve():
     assert asked("latency_throughput", *loads(lambda size: 0.02, (1, 2))) == []
 
 
+def test_a_knee_does_not_depend_on_how_far_the_loads_reach():
+    places = []
+    for sizes in (BATCHES, (*BATCHES, 512), (*BATCHES, 512, 1024)):
+        [finding] = asked("latency_throughput", *loads(lambda batch: 0.02 + 0.0002 * batch, sizes))
+        places += [mark.x for mark in finding.marks if mark.name == "knee"]
+    assert places == [128, 128, 128]
+    # Below it there is none, and what the last step brings is told.
+    [finding] = asked("latency_throughput", *loads(lambda batch: 0.02 + 0.0002 * batch, BATCHES[:6]))
+    assert finding.sentences[0] == (
+        "No knee up to batch 32 (512 + 256 tokens): batch 32 brings +75.8 % throughput for +13.8 % latency over "
+        "batch 16."
+    )
+    assert not [mark for mark in finding.marks if mark.name == "knee"]
+
+
+@pytest.mark.parametrize(
+    ("throughput", "latency", "told"),
+    [
+        (lambda size: 100.0 / size, lambda size: 1.0 * size, "No knee: more than concurrency 1 does not pay"),
+        (lambda size: 10.0 * size, lambda size: 2.0 / size, "No knee up to concurrency 16"),
+    ],
+)
+def test_curves_that_fall_have_no_knee(throughput, latency, told):
+    [finding] = asked("latency_throughput", *[
+        case(f"l[{s}]", concurrency=s, values={"throughput": throughput(s), "e2e_latency": latency(s)})
+        for s in (1, 2, 4, 8, 16)
+    ])  # fmt: skip
+    assert finding.sentences[0].startswith(told)
+    assert finding.marks == []
+
+
+@pytest.mark.parametrize(
+    ("tpots", "limit", "told"),
+    [
+        ((0.01, 0.011, 0.02, 0.05, 0.1), 4, "Too few batches decode to see where that turns compute-bound"),
+        ((0.01, 0.02, 0.04, 0.08, 0.16), None, "what sequences add outweighs what any step takes from batch 1 on"),
+        ((0.01, 0.09, 0.01, 0.09, 0.4), None, "no turn fits within 10 %"),
+    ],
+)
+def test_batches_that_show_no_corner_claim_none(tpots, limit, told):
+    sizes = (1, 2, 4, 8, 16)
+    engine = {} if limit is None else {"args": {"max_num_seqs": limit}}
+    tests = loads(dict(zip(sizes, tpots, strict=True)).get, sizes, engine=engine, record={"roof": roof()})
+    [finding] = asked("latency_throughput", *tests)
+    assert told in said(finding)
+    assert "does not turn" not in said(finding)
+    assert not [mark for mark in finding.marks if mark.name == "measured"]
+
+
+def test_of_a_mixture_of_experts_nothing_is_predicted():
+    experts = step("decode", 1e9, 3e9, 1e6, 0.01)
+    [finding] = asked("latency_throughput", *loads(lambda batch: 0.02, record={"roof": roof(experts)}))
+    assert "predicted" not in said(finding)
+    assert not [mark for mark in finding.marks if mark.name == "predicted"]
+
+
+def rates(served, offered=(1, 2, 4, 8, 16)):
+    return [
+        case(f"r[{rate}]", rate=rate, values={
+            "throughput": 100.0 * served(rate), "request_throughput": served(rate),
+            "e2e_latency": 2.0 if served(rate) == rate else 2.0 * rate,
+        })
+        for rate in offered
+    ]  # fmt: skip
+
+
+def test_an_open_loop_that_keeps_up_has_no_knee():
+    [finding] = asked("latency_throughput", *rates(lambda rate: rate))
+    assert finding.sentences == [
+        "Every rate was kept up with, up to 16 requests/s (512 + 256 tokens): 1600 tokens/s at 2.000 s. Where it "
+        "saturates is not told: offer more."
+    ]
+    assert finding.marks == []
+
+
+def test_an_open_loop_tells_the_highest_rate_that_was_kept_up_with():
+    [finding] = asked("latency_throughput", *rates(lambda rate: min(rate, 4.5)))
+    assert finding.sentences[0] == (
+        "Up to 4 requests/s are kept up with (512 + 256 tokens): 400.0 tokens/s at 2.000 s. At 8 requests/s 4.500 a "
+        "second are served."
+    )
+    assert [mark.x for mark in finding.marks] == [4]
+    assert column(finding, "request_throughput") == [1, 2, 4, 4.5, 4.5]
+    [finding] = asked("latency_throughput", *rates(lambda rate: 0.5))
+    assert finding.sentences == [
+        "None of the rates was kept up with, from 1 request/s on (512 + 256 tokens): 50.00 tokens/s at 2.000 s."
+    ]
+
+
+def test_findings_of_the_model_of_most_tests_come_first():
+    tests = [case(f"b[{o}-{n}]", engine={"model": "b", "tensor_parallel_size": n}, output_len=o, values={"tpot": 1 / n})
+             for n in (1, 2) for o in (4, 8)]  # fmt: skip
+    tests += [case(f"a[{n}]", engine={"model": "a", "tensor_parallel_size": n}, values={"tpot": 1 / n}) for n in (1, 2)]
+    assert [one.name[-1] for one in asked("scaling", *tests)] == ["b", "b", "a"]
+
+
+# -- what is left out
+
+NOT_HELD = "that the SM clock was held at {} MHz is refuted or unproven: {} of 90 samples throttled (power cap)"
+
+
+def test_clocks_that_were_not_held_are_named_with_the_cause():
+    held = [case(f"c[{c}]", clock=float(c), values={"tpj": 2.0 - c / 1000, "power": 1.0}) for c in (750, 900, 1050)]
+    dropped = [case(f"c[{c}]", clock=float(c), values={"tpj": 9.0}, record={"invalid": NOT_HELD.format(c, c // 100)})
+               for c in (1980, 1800)]  # fmt: skip
+    elsewhere = case("x", clock=1500.0, batch=64, values={"tpj": 9.0}, record={"invalid": NOT_HELD.format(1500, 3)})
+    [finding] = asked("sweet_spot", *held, *dropped, elsewhere)
+    assert finding.sentences[-1] == "Left out: 1800 MHz and 1980 MHz, which could not be held: power cap."
+    assert column(finding, "clock") == [750, 900, 1050]
+    assert not {"c[1980]", "c[1800]", "x"} & set(finding.tests)
+    [finding] = asked("sweet_spot", *held)
+    assert "Left out" not in said(finding)
+
+
+def test_a_batch_that_failed_is_left_out_by_name_and_its_values_with_it():
+    failed = case("l[512]", batch=512, values={"tpot": 9.0}, record={"invalid": "out of memory"})
+    [finding] = asked("latency_throughput", *loads(lambda size: 0.02 + 0.0002 * size), failed)
+    assert finding.sentences[-1] == "Left out: batch 512, invalid: out of memory."
+    assert 512 not in column(finding, "batch")
+
+
 # -- lengths
 
 
@@ -332,12 +458,34 @@ def lengths(latency, prompts=(128, 512, 4096), outputs=(1, 8, 256), **more):
 
 def test_the_lengths_give_the_cost_of_a_token():
     [finding] = asked("lengths", *lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o))
-    assert finding.sentences[0] == "512 more prompt tokens cost 51.20 ms, less than 8 more output tokens (160.0 ms)."
-    assert "no point is further from it than 0.0 %" in finding.sentences[1]
+    assert finding.sentences[0] == (
+        "512 more prompt tokens cost 51.20 ms, less than 8 more output tokens, 160.0 ms (batch 1; from 128 to "
+        "512 prompt "
+        "tokens at 1 of output, and from 1 to 8 output tokens at 128 of prompt)."
+    )
+    assert "no point is further from it than 0.0 %" in said(finding)
     assert "31 % with 3000" not in said(finding)
     assert "Of the peak FLOP/s prefill reaches 1.3 % with 128 prompt tokens" in said(finding)
     assert column(finding, "prompt_share")[1] == pytest.approx((0.01 + 0.0128) / (0.01 + 0.0128 + 0.16))
     assert [value is None for value in column(finding, "mfu")][:3] == [False, True, True]
+
+
+def test_a_cost_that_grows_is_told_where_it_is_measured_and_over_which_range():
+    prompts = (256, 512, 1024, 2048)
+    grid = lengths(lambda i, o: 0.01 + 1e-4 * i + 5e-8 * i**2 + 0.02 * o, prompts, (8, 16, 64))
+    [finding] = asked("lengths", *grid)
+    # 51.2 ms, and 5e-8 (1024^2 - 512^2) = 39.3 ms of attention.
+    assert finding.sentences[0].startswith(
+        "512 more prompt tokens cost 90.52 ms, less than 8 more output tokens, 160.0 ms"
+    )
+    assert "from 512 to 1024 prompt tokens at 8 of output, and from 8 to 16 output tokens at 512 of prompt" in said(
+        finding
+    )
+    assert (
+        "For each 512 prompt tokens it is 70.86 ms from 256 to 512, and 129.8 ms from 1024 to 2048."
+        in finding.sentences
+    )
+    assert "Latency =" not in said(finding) or "-" not in said(finding).partition("Latency =")[2][:12]
 
 
 def test_a_dear_prompt_is_more():
@@ -364,10 +512,39 @@ def test_more_gpus_have_a_speedup_and_an_efficiency():
     ]  # fmt: skip
     [finding] = asked("scaling", *tests)
     assert finding.sentences == [
-        "2 GPUs: TPOT -28.0 % at batch 1 (efficiency 69 %), energy per token +25.0 %; TPOT -50.0 % at batch 16 "
+        "2 GPUs against 1 (512 + 256 tokens): TPOT -28.0 % at batch 1 (efficiency 69 %), energy per token +25.0 "
+        "%; TPOT -50.0 % at batch 16 "
         "(efficiency 100 %), energy per token 0.0 %."
     ]
     assert column(finding, "speedup") == pytest.approx([1, 0.02 / 0.0144, 1, 2])
+
+
+def test_a_point_that_was_preempted_has_no_efficiency():
+    def told(gpus, tpot, **record):
+        return case(f"s[{gpus}]", batch=16, engine={"tensor_parallel_size": gpus}, record=record,
+                    values={"tpot": tpot, "throughput": 16 / tpot, "tpj": 1.0})  # fmt: skip
+
+    preempted = {"conditions": {"preemptions": {"unit": "1", "launches": [18.0], "value": 18.0, "baseline": None,
+                                                "baseline_launches": [], "reason": None}}}  # fmt: skip
+    [finding] = asked("scaling", told(1, 0.04, **preempted), told(2, 0.02), told(4, 0.0125))
+    assert finding.sentences == [
+        "4 GPUs against 2 (512 + 256 tokens): TPOT -37.5 %, throughput +60.0 % at batch 16 (efficiency 80 %), "
+        "energy per "
+        "token 0.0 %.",
+        "On 1 GPU batch 16 does not fit into the KV cache (18 preemptions a launch): what more GPUs bring over it is "
+        "memory, and no efficiency (2 GPUs: TPOT -50.0 %, throughput +100.0 %).",
+    ]
+    assert column(finding, "efficiency") == [None, 1.0, pytest.approx(0.8)]
+    assert column(finding, "preemptions") == [18, None, None]
+
+
+def test_a_cache_that_is_too_small_for_the_batch_is_known_without_preemptions():
+    small, large = ({"num_gpu_blocks": blocks, "block_size": 16} for blocks in (100, 1000))
+    tests = [case(f"s[{n}]", batch=16, engine={"tensor_parallel_size": n, "args": small if n == 1 else large},
+                  values={"tpot": 0.04 / n}) for n in (1, 2)]  # fmt: skip
+    [finding] = asked("scaling", *tests)
+    assert "efficiency 1" not in said(finding)
+    assert "On 1 GPU batch 16 does not fit into the KV cache of 1,600 tokens" in said(finding)
 
 
 def test_prefills_scale_by_their_latency():
@@ -376,7 +553,9 @@ def test_prefills_scale_by_their_latency():
         for gpus in (2, 8)
     ]
     [finding] = asked("scaling", *tests)
-    assert finding.sentences == ["8 GPUs: latency -75.0 % at batch 1 (efficiency 100 % over 2 GPUs)."]
+    assert finding.sentences == [
+        "8 GPUs against 2 (prefill of 512 tokens): latency -75.0 % at batch 1 (efficiency 100 %)."
+    ]
 
 
 def test_one_batch_on_each_number_of_gpus_compares_nothing():
@@ -395,7 +574,8 @@ def models(*sizes, **more):
 def test_latency_against_size():
     [finding] = asked("model_size", *models(("mpt-30b", "float16", 30e9, 2.5), ("mpt-7b", "bfloat16", 6e9, 1.0)))
     assert finding.sentences == [
-        "mpt-30b has 5.0 times the parameters of mpt-7b and 2.5 times its latency at batch 1: sub-linear in size."
+        "On 1 GPU mpt-30b has 5.0 times the parameters of mpt-7b and 2.5 times its latency at batch 1 (512 + 256 "
+        "tokens): sub-linear in size."
     ]
     assert column(finding, "model") == ["mpt-7b", "mpt-30b"]
     [finding] = asked("model_size", *models(("b", "float16", 10e9, 9.0), ("a", "float16", 2e9, 1.0)))
@@ -434,7 +614,8 @@ def test_policies_win_in_their_regimes():
         policy("continuous", 1, 100.0, 3.0), policy("dynamic", 1, 99.0, 1.5),
     )  # fmt: skip
     assert finding.sentences == [
-        "At 8 requests/s continuous batching wins: 400.0 tokens/s (4.0 times that of dynamic and 2.0 times that of "
+        "At 8 requests/s (512 + 256 tokens) continuous batching wins: 400.0 tokens/s (4.0 times that of dynamic "
+        "and 2.0 times that of "
         "static) at 5.000 s (dynamic takes 2.0 times as long and static takes 3.0 times as long).",
         "At 1 request/s throughput is the same within 2.0 %, and dynamic has the least latency, 1.500 s (continuous "
         "takes 2.0 times as long).",
@@ -474,8 +655,14 @@ def test_formats_are_held_against_the_plain_one():
         formatted("fp8", 0.012, 1500, {"outputs": outputs}, quantization="fp8"),
         formatted("eager", 0.08, 1000, args={"enforce_eager": True}),
     )  # fmt: skip
-    assert "Fp8 weights against float16: TPOT -40.0 %, energy per token -40.0 % at batch 16." in finding.sentences
-    assert "Eager against compiled: TPOT +300.0 %, energy per token +300.0 % at batch 16." in finding.sentences
+    assert (
+        "Fp8 weights against float16 (512 + 256 tokens): TPOT -40.0 %, energy per token -40.0 % at batch 16."
+        in finding.sentences
+    )
+    assert (
+        "Eager against compiled (512 + 256 tokens): TPOT +300.0 %, energy per token +300.0 % at batch 16."
+        in finding.sentences
+    )
     assert "Room in the KV cache with fp8 KV cache: +100.0 % (32,000 tokens)." in finding.sentences
     assert "Answers with fp8 weights agree with their baseline in 97 % of the tokens." in finding.sentences
     assert column(finding, "kv_tokens") == [16000, 16000, 32000, 24000]
@@ -514,11 +701,20 @@ def test_peaks_that_were_measured_are_no_data_sheet():
     assert "data sheet" not in said(finding)
 
 
-def test_a_test_of_the_hardware_is_told():
-    gauge = case("h", record={"workload": None}, values={"copy_bandwidth": 720e9, "matmul_flops": 100e12})
-    [finding] = asked("hardware", gauge)
+def test_a_test_of_the_hardware_goes_before_what_the_session_measured():
+    gauge = case("h", clock=1200.0, record={"workload": None}, values={"copy_bandwidth": 720e9, "matmul_flops": 100e12})
+    quantized = case(
+        "q", engine={"quantization": "fp8"}, values={"tpot": 1.0}, record={"roof": roof(peak_flops=250e12)}
+    )
+    stored = case("t", values={"tpot": 1.0}, record={"roof": roof()})
+    [finding] = asked("hardware", quantized, stored, gauge, peaks=[PEAKS])
     assert finding.tests == ["h"]
-    assert "copy within its memory 720.0 GB/s; matrix product 100.0 TFLOP/s" in said(finding)
+    assert finding.sentences == [
+        "Tesla V100-SXM2-32GB reaches at 1200 MHz: copy within its memory 720.0 GB/s (80 % of its data sheet); matrix "
+        "product 100.0 TFLOP/s (80 % of its data sheet)."
+    ]
+    assert column(finding, "bandwidth") == [720e9, None]
+    assert column(finding, "flops") == [None, 100e12]
 
 
 # -- roof, cache, energy
@@ -534,7 +730,8 @@ def test_points_lie_under_the_roof():
     assert column(finding, "share") == pytest.approx([0.5, 0.5])
     assert column(finding, "limit") == ["bandwidth", "FLOPs"]
     assert finding.sentences[0] == (
-        "Decode: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, 50 % of the roof."
+        "Decode on Tesla V100-SXM2-32GB: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, "
+        "50 % of the roof."
     )
     marks = {mark.name: mark for mark in finding.marks}
     assert marks["balance"].x == pytest.approx(125e12 / 900e9)
@@ -588,10 +785,62 @@ def test_energy_is_divided_by_bytes_above_the_floor():
     parts = [column(finding, name)[0] for name in ("idle_jpt", "weights_jpt", "kv_jpt")]
     assert parts == pytest.approx([0.25, 0.5625, 0.1875])
     assert finding.sentences[0] == (
-        "At batch 16 (decode of 256 tokens) an output token takes 1.000 J/token: weights 56 %, KV cache 19 %, "
+        "By bytes moved, an output token's 1.000 J at batch 16 (decode of 256 tokens) go to: weights 56 %, KV "
+        "cache 19 %, "
         "idle floor 25 %."
     )
     assert "not a measurement" in said(finding)
+
+
+def test_a_format_is_held_against_the_plain_one_only_where_that_ran():
+    def ran(batch, tpot, **engine):
+        return case(f"{engine}-{batch}", batch=batch, engine=engine, values={"tpot": tpot}, record={"roof": roof()})
+
+    [finding] = asked("formats", ran(1, 0.02), ran(1, 0.01, quantization="fp8"), ran(16, 0.02, quantization="fp8"),
+                      ran(16, 0.04, quantization="awq"))  # fmt: skip
+    assert finding.sentences == ["Fp8 weights against float16 (512 + 256 tokens): TPOT -50.0 % at batch 1."]
+
+
+def test_a_checkpoint_in_another_format_is_the_same_model():
+    stored = case("a", values={"tpot": 0.02}, record={"roof": roof()})
+    awq = case("b", engine={"model": "m-awq", "quantization": "awq"}, values={"tpot": 0.01}, record={"roof": roof()})
+    other = case("c", engine={"model": "n-awq", "quantization": "awq"}, values={"tpot": 0.01},
+                 record={"roof": roof(total_params=1)})  # fmt: skip
+    [finding] = asked("formats", stored, awq, other)
+    assert finding.sentences[0].startswith("Awq weights against float16")
+    assert finding.tests == ["a", "b"]
+
+
+def test_a_change_of_nothing_is_no_result():
+    both = [case(f"t{e}-{b}", batch=b, engine={"args": {"enforce_eager": e}}, values={"tpot": 0.02, "ttft": 0.1})
+            for e in (False, True) for b in (1, 16)]  # fmt: skip
+    [finding] = asked("formats", *both)
+    assert finding.sentences == [
+        "Eager against compiled (512 + 256 tokens): no measurable difference in TPOT and TTFT at batch 1 and batch 16."
+    ]
+
+
+def test_policies_as_good_as_the_best_do_not_lose():
+    tests = [case(p, rate=4, policy=p, max_batch=m, values={"throughput": t, "e2e_latency": s})
+             for p, m, t, s in (("continuous", None, 100.1, 1.0), ("dynamic", 8, 100.0, 1.001),
+                                ("static", 8, 50.0, 4.0))]  # fmt: skip
+    [finding] = asked("batching_policies", *tests)
+    assert "wins" not in said(finding)
+    assert "continuous and dynamic batching are ahead alike" in finding.sentences[0]
+    assert "(about that of dynamic and 2.0 times that of static)" in finding.sentences[0]
+
+
+def test_energy_of_compute_bound_batches_is_not_divided():
+    # 4e9 bytes at 722 GB/s take 5.54 ms; 125 TFLOP/s do 346 GFLOP in half of that.
+    tests = [
+        case(f"t{batch}", batch=batch, input_len=1, values={"jpt": 1.0, "ttft": 0.01, "e2e_latency": 1.0},
+             record={"roof": roof(step("decode", flops, 4e9, 0.0, 0.02)), "energy": [energy(200.0, 50.0)]})
+        for batch, flops in ((1, 1e9), (64, 345e9), (128, 348e9))
+    ]  # fmt: skip
+    [finding] = asked("energy_split", *tests)
+    assert column(finding, "batch") == [1, 64]
+    assert "Left out: batch 128, where by the roofline FLOPs take more than half as long as the bytes" in said(finding)
+    assert asked("energy_split", tests[0], tests[2]) == []
 
 
 def test_energy_of_long_prompts_or_without_a_floor_is_not_divided():

@@ -105,7 +105,7 @@ class TestOnSimulatedBoards:
         result = suite.run(engine="sim:h200,power_scale=1.2")
         (told,) = suite.records()["test_floor"]["explanation"]
         assert told == (
-            "Bare_power went from 79.00 W to 94.80 W; under test: power_scale=1.2 (not given in the baseline)."
+            "bare_power went from 79.00 W to 94.80 W; under test: power_scale=1.2 (not given in the baseline)."
         )
         result.stdout.fnmatch_lines(["test_floor: bare_power 94.80 W, context_power 132.0 W, loaded_power 150.0 W"])
 

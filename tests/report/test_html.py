@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from pytest_llmperf.errors import ResultsError
 from pytest_llmperf.report.charts import strip
 from pytest_llmperf.report.html import render
 from pytest_llmperf.results import MetricValue, Results, VerdictRecord
@@ -31,6 +32,7 @@ OUR_SCRIPTS = {"<script", *(f'<script type="application/gzip" id="{name}"' for n
 def words(page):
     """What a reader sees, in their order."""
     seen = re.sub(r"<(style|svg|script|noscript)\b.*?</\1>", "", page, flags=re.DOTALL)
+    seen = re.sub(r"<(td|th)\b[^>]* hidden>[^<]*", "", seen)
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", seen)).split())
 
 
@@ -160,3 +162,51 @@ def test_a_bound_without_sense_to_a_reader_is_cut_off():
     assert "change -30.0 to +1,200 %" in strip(
         MetricValue.model_validate(metric("tpot", 0.004)), VerdictRecord.model_validate(verdict(interval=[-0.3, 12]))
     )
+
+
+def test_the_first_screen_says_why_tests_could_not_be_judged():
+    broken = [
+        record(f"a.py::test_{n}", worst="invalid", invalid=f"The engine died after {n} s.", outcome="failed")
+        for n in (3, 4, 5)
+    ]
+    text = words(render(results(*broken, UNSTORED, PASSED)))
+    first = text[: text.index("Every test")]
+    assert "invalid test_3 and 2 more tests: The engine died after 3 s." in first
+    assert "no-baseline test_new : none is stored in b/x.json" in first
+    assert "The engine died" not in words(render(results(PASSED)))
+
+
+def test_why_a_metric_is_missing_is_said_once():
+    why = "the link is not simulated"
+    test = record(
+        "t", verdict("tpot", "not-applicable", None, reason=why), metrics={"tpot": metric("tpot", reason=why)}
+    )
+    assert words(render(results(test))).count(why) == 1
+    other = record("t", verdict("tpot", "no-baseline", None, reason="none is stored"), outcome="failed")
+    assert "tpot: none is stored" in words(render(results(other)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("one\n{{ nothing.here }}", "mine.j2, line 2: 'nothing' is undefined."),
+        ("\n\n{{ 1 + 'a' }}", "mine.j2, line 3: TypeError: unsupported operand"),
+        ("{% if %}", "mine.j2, line 1: Expected an expression, got 'end of statement block'."),
+        ("\n{% include 'none.j2' %}", "mine.j2, line 2 asks for none.j2: there is none."),
+        ("{% include 'other.j2' %}", "other.j2, line 2: 'nowhere' is undefined."),
+        ("{% include 'broken.j2' %}", "broken.j2, line 3: "),
+    ],
+)
+def test_a_wrong_template_is_named_with_its_line(tmp_path, text, said):
+    (tmp_path / "mine.j2").write_text(text)
+    (tmp_path / "other.j2").write_text("\n{{ nowhere }}")
+    (tmp_path / "broken.j2").write_text("\n\n{% for %}")
+    with pytest.raises(ResultsError) as error:
+        render(results(PASSED), tmp_path / "mine.j2")
+    assert str(error.value).startswith(f"The report template {tmp_path}/{said}")
+
+
+def test_a_template_that_is_not_text_is_named(tmp_path):
+    (tmp_path / "mine.j2").write_bytes(b"\xff\xfe")
+    with pytest.raises(ResultsError, match=r"mine\.j2 is not UTF-8"):
+        render(results(PASSED), tmp_path / "mine.j2")

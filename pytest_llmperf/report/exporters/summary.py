@@ -38,8 +38,11 @@ LONGEST = 60_000
 _SECTION = 7_000
 _COLUMNS = (("ttft", "TTFT", False), ("tpot", "TPOT", False), ("throughput", "tokens/s", True),
             ("tpj", "tokens/J", True))  # fmt: skip
-#: A longer table in which nothing failed stands below what the tests say together.
-_MANY = 30
+#: A longer table stands below what has to be read and what the tests say together, and this many of its rows are seen
+#: without opening it.
+_MANY, _SEEN = 30, 50
+#: So many engines with their models and devices are named.
+_ENGINES = 4
 _QUIET = ("pass", "improved", "not-applicable", "measured")
 _UNJUDGED = ("invalid", "incomparable", "no-baseline")
 
@@ -54,20 +57,23 @@ def summary(results: Results, pictures: Sequence[Picture] = (), undrawn: str | N
         undrawn: Why there are no more of them.
     """
     tests = results.worst_first()
+    many = len(tests) > _MANY
     before = [*_head(tests), *_worst(tests), *_environment(results)]
     after = [
+        *(_section("Regressed", _regressed(tests)) if many else []),
         *_section("Inconclusive", _inconclusive(tests)),
         *_section("Not judged", _unjudged(tests), _remedy(results, tests)),
         *_section("Improved", _improved(tests), _acceptance(results, tests)),
         *_section("Findings", _findings(results)),
         *_charts(pictures, undrawn),
-        *_section("Baselines", _baselines(results)),
-        *_section("How it was judged", _judged(results)),
     ]
-    taken = sum(len(line) + 1 for line in (*before, *after))
-    table_of_tests = _table(tests, LONGEST - taken - 400)
-    quiet = len(tests) > _MANY and all(test.verdict in _QUIET and not failed_otherwise(test) for test in tests)
-    parts = [*before, *after, "#### Tests", "", *table_of_tests] if quiet else [*before, *table_of_tests, *after]
+    last = [*_section("Baselines", _baselines(results)), *_section("How it was judged", _judged(results))]
+    taken = sum(len(line) + 1 for line in (*before, *after, *last))
+    table_of_tests = _table(tests, LONGEST - taken - 600)
+    if many:
+        parts = [*before, *after, "#### Tests", "", *table_of_tests, *last]
+    else:
+        parts = [*before, *table_of_tests, *after, *last]
     return "\n".join(parts).strip() + "\n"
 
 
@@ -117,7 +123,12 @@ def _environment(results: Results) -> list[str]:
     """Engine, hardware, treatment and clock: one line each."""
     engines = serving_engines(results.tests)
     said = [f"{engine_name(e)}, {e.model} ({e.dtype}) on {e.device}" for e in engines]
-    lines = [f"- {text(one)}" for one in list(dict.fromkeys(said))[:4]]
+    distinct = list(dict.fromkeys(said))
+    # One that would be left out alone is named as well.
+    named = distinct[: _ENGINES if len(distinct) > _ENGINES + 1 else None]
+    lines = [f"- {text(one)}" for one in named]
+    if more := distinct[len(named) :]:
+        lines.append(f"- and {len(more)} more")
     treatments = [json.dumps(e.treatment, default=str) for e in engines if e.treatment]
     lines += [f"- arguments under test: {text(one)}" for one in list(dict.fromkeys(treatments))[:2]]
     if clocks := sorted({test.clock.locked_mhz for test in results.tests if test.clock.locked_mhz}):
@@ -136,7 +147,12 @@ def _table(tests: Sequence[TestRecord], room: int) -> list[str]:
     lines = table(head, rows, numbers=len(columns))
     kept, left_out = keep_within(lines, room)
     more = [f"{plural(left_out, 'more test')}, less bad than these, in the report.", ""] if left_out else []
-    return [*kept, "", *more]
+    if len(kept) <= _SEEN + 2:
+        return [*kept, "", *more]
+    above, rule, *shown = kept
+    folded = shown[_SEEN:]
+    opened = ["<details>", f"<summary>{plural(len(folded), 'more test')}</summary>", "", above, rule, *folded, ""]
+    return [above, rule, *shown[:_SEEN], "", *opened, *more, "</details>", ""]
 
 
 def _verdict(test: TestRecord) -> str:
@@ -170,6 +186,15 @@ def _section(title: str, entries: Sequence[str], remedy: Sequence[str] = ()) -> 
 
 def _of_verdict(tests: Iterable[TestRecord], *wanted: str) -> Iterable[tuple[TestRecord, VerdictRecord]]:
     return ((test, verdict) for test in tests for verdict in test.verdicts if verdict.verdict in wanted)
+
+
+def _regressed(tests: Sequence[TestRecord]) -> list[str]:
+    """Of each test that regressed the metric that is furthest beyond its tolerance; the worst test comes first."""
+    return [
+        f"{code(test.nodeid)}: {_sentence(test, worst[1])}"
+        for test in tests
+        if (worst := worst_regression([test])) is not None
+    ]
 
 
 def _inconclusive(tests: Sequence[TestRecord]) -> list[str]:
@@ -226,7 +251,7 @@ def _command(results: Results, tests: Sequence[str] = ()) -> list[str]:
 def _findings(results: Results) -> list[str]:
     """What several tests say together, of each finding the first sentence."""
     return [
-        f"**{text(finding.title)}**: {text(finding.sentences[0], 600)}"
+        f"**{text(finding.title.partition(':')[0])}**: {text(finding.sentences[0], 600)}"
         for finding in results.findings
         if finding.sentences
     ]

@@ -19,6 +19,7 @@ from typing import Any
 from pytest_llmperf.errors import ChartError
 from pytest_llmperf.report import charts
 from pytest_llmperf.report.charts import Chart
+from pytest_llmperf.report.page.heights import height_of
 from pytest_llmperf.results import Results
 
 __all__ = ["Figures", "packed", "policy", "record"]
@@ -82,6 +83,7 @@ def _compact(chart: Chart) -> dict[str, Any]:
         "template": chart.template,
         "title": chart.title,
         "description": chart.description,
+        "height": height_of(chart),
         "params": dict(chart.params),
         "data": {name: _columns(rows) for name, rows in datasets.items()},
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import Any
 
 from pytest_llmperf.report.units import format_value
@@ -16,6 +16,7 @@ from pytest_llmperf.results import (
     MetricValue,
     NoiseRecord,
     Outputs,
+    Peaks,
     TestRecord,
     VerdictRecord,
 )
@@ -26,16 +27,20 @@ __all__ = [
     "cell_text",
     "clock",
     "column_is_number",
+    "contents",
     "decided",
     "engine_arguments",
     "gated",
     "launches",
+    "length",
     "load",
     "missing",
     "noise",
     "of_launch",
     "of_requests",
+    "peaks_alike",
     "served",
+    "unexplained",
     "verdict_words",
     "warnings",
     "worst_change",
@@ -125,19 +130,19 @@ def warnings(test: TestRecord) -> list[tuple[str, int]]:
     return by_kind((text, text) for text in test.warnings)
 
 
-def _length(length: Any) -> str:
+def length(tokens: Any) -> str:
     """A length in tokens, as a number or a distribution, in words."""
-    if length is None:
+    if tokens is None:
         return "unknown"
-    if not isinstance(length, dict):
-        return str(length)
+    if not isinstance(tokens, dict):
+        return str(tokens)
     try:
-        ((kind, values),) = length.items()
+        ((kind, values),) = tokens.items()
         if kind == "choice":
             return " or ".join(f"{value:g}" for value in values)
         return f"{values[-2]:g} to {values[-1]:g}"
     except (ValueError, TypeError, LookupError):  # of a version that describes it otherwise
-        return json.dumps(length, default=str)
+        return json.dumps(tokens, default=str)
 
 
 def load(test: TestRecord) -> str:
@@ -155,7 +160,7 @@ def load(test: TestRecord) -> str:
         offer = "a replayed trace"
     if work.get("trace"):
         return offer
-    return f"{_length(work.get('input_len'))} prompt and {_length(work.get('output_len'))} output tokens, {offer}"
+    return f"{length(work.get('input_len'))} prompt and {length(work.get('output_len'))} output tokens, {offer}"
 
 
 def served(test: TestRecord) -> str | None:
@@ -173,6 +178,12 @@ def missing(test: TestRecord) -> list[tuple[str, str]]:
         if metric.value is None:
             by_reason.setdefault(metric.reason or "not measured", []).append(name)
     return [(reason, ", ".join(names)) for reason, names in by_reason.items()]
+
+
+def unexplained(test: TestRecord) -> list[VerdictRecord]:
+    """The verdicts with a reason, but for those whose reason :func:`missing` says already."""
+    said = {name: metric.reason for name, metric in test.metrics.items() if metric.value is None}
+    return [verdict for verdict in test.verdicts if verdict.reason and verdict.reason != said.get(verdict.metric)]
 
 
 def of_launch(test: TestRecord, name: str, launch: int) -> str:
@@ -193,6 +204,13 @@ def column_is_number(finding: Finding, column: int) -> bool:
     return not any(isinstance(row[column], str) for row in finding.rows if column < len(row))
 
 
+def contents(finding: Finding, figures: Sized) -> str:
+    """What is kept closed of a finding: ``"2 charts, a table of 12 rows"``."""
+    parts = [plural(len(figures), "chart")] if figures else []
+    parts += [f"a table of {plural(len(finding.rows), 'row')}"] if finding.rows else []
+    return ", ".join(parts) or "its tests"
+
+
 def cell_text(cell: float, column: Column) -> str:
     """A number of a finding's table: a quantity with its unit, a count as it is."""
     if column.unit is None:
@@ -200,6 +218,14 @@ def cell_text(cell: float, column: Column) -> str:
     if column.unit == "MHz":
         return f"{cell:,.0f} MHz"
     return format_value(cell, column.unit)
+
+
+def peaks_alike(found: Iterable[Peaks]) -> list[tuple[Peaks, int]]:
+    """The first of the devices that reach the same, and how many these are."""
+    kinds: dict[str, list[Peaks]] = {}
+    for one in found:
+        kinds.setdefault(repr((one.device, one.copy_bandwidth, one.matmul_flops, one.method)), []).append(one)
+    return [(same[0], len(same)) for same in kinds.values()]
 
 
 def engine_arguments(tests: Iterable[TestRecord]) -> list[tuple[str, list[str]]]:

@@ -4,6 +4,7 @@
   const one = (query, within = document) => within.querySelector(query);
   const root = document.documentElement;
   for (const tools of all(".tools[hidden], .filters[hidden]")) tools.hidden = false;
+  for (const details of all("details[data-closed]")) details.open = false;
 
   /* ---- the theme: the system's, until it is chosen here ---- */
   const preferred = matchMedia("(prefers-color-scheme: dark)");
@@ -46,16 +47,20 @@
   one("#save-record")?.addEventListener("click", async () => {
     save("results.json", "application/json", await unpacked("record"));
   });
-  /* A cell's number in SI units where it has one, else what it says. */
+  /* A cell's number in the unit of its column where it has one, else what it says. */
   function cells(row) {
     return [...row.cells].map((c) => {
+      if (c.dataset.csv !== undefined) return Number(c.dataset.csv);
       if (c.dataset.v !== undefined && c.classList.contains("n")) return Number(c.dataset.v);
       const text = c.textContent.trim();
       return text === "–" ? null : text;
     });
   }
   function saveTable(table) {
-    const heads = [...table.tHead.rows[0].cells].map((c) => c.textContent.trim());
+    const heads = [...table.tHead.rows[0].cells].map((c) => {
+      const title = one("abbr", c)?.title ?? c.textContent.trim();
+      return c.dataset.unit ? `${title} (${c.dataset.unit})` : title;
+    });
     save(`${table.dataset.name}.csv`, "text/csv", csv([heads, ...[...table.tBodies[0].rows].map(cells)]));
   }
   for (const id of ["save-table", "table-csv"]) one(`#${id}`)?.addEventListener("click", () => saveTable(one("#table")));
@@ -109,10 +114,8 @@
   const sections = new Map(all("details.test").map((section) => [section.id, section]));
   const searched = new Map();
   for (const row of rows) {
-    /* The names and the first lines of the section: load, clock, what was said. */
-    const section = sections.get(row.dataset.test);
-    const notes = section ? all(":scope > p", section).map((p) => p.textContent) : [];
-    searched.set(row, [row.textContent, ...notes].join(" ").toLowerCase());
+    /* Names and where the test lies; a figure would match by chance. */
+    searched.set(row, `${row.cells[0].textContent} ${row.dataset.at}`.toLowerCase());
   }
   const chips = all("[data-verdict]").map((span) => {
     const button = document.createElement("button");
@@ -125,7 +128,7 @@
     button.addEventListener("click", () => {
       wanted.verdict = wanted.verdict === button.dataset.verdict ? "" : button.dataset.verdict;
       filter();
-      if (button.closest(".overview") && wanted.verdict) one("#tests").scrollIntoView();
+      if (button.closest(".overview") && wanted.verdict) hold(one("#tests"));
     });
     return button;
   });
@@ -151,6 +154,29 @@
   filter();
 
   /* ---- links to a place that is closed or filtered away ---- */
+  /* Where a link has led stays in view while charts above it are drawn, until the reader moves on. */
+  let held = null;
+  function settle() {
+    if (!held) return;
+    held.place.scrollIntoView({ block: "start", behavior: "instant" });
+    held.top = scrollY;
+    held.height = root.scrollHeight;
+  }
+  function hold(place) {
+    held = { place };
+    root.classList.add("held");
+    settle();
+  }
+  function release() {
+    held = null;
+    root.classList.remove("held");
+  }
+  for (const moved of ["wheel", "touchmove", "keydown", "pointerdown"]) addEventListener(moved, release, { passive: true });
+  /* By a scroll bar, too; a page that became shorter is moved by the browser. */
+  addEventListener("scroll", () => {
+    if (held && Math.abs(scrollY - held.top) > 2 && root.scrollHeight === held.height) release();
+  }, { passive: true });
+  new ResizeObserver(settle).observe(document.body);
   function reveal() {
     let place;
     try {
@@ -164,7 +190,8 @@
       filter();
     }
     for (let e = place; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
-    place.scrollIntoView({ block: "start" });
+    for (const rest of all(":scope > details.rest", place)) rest.open = true;
+    hold(place);
     if (place.matches("details")) one("summary", place).focus({ preventScroll: true, focusVisible: false });
   }
   addEventListener("hashchange", reveal);
@@ -173,7 +200,9 @@
     const link = event.target.closest?.('a[href^="#"]:not([href^="#m-"])');
     if (link && link.hash === location.hash) reveal();
   });
-  one("#open-all")?.addEventListener("click", () => sections.forEach((section) => (section.open = true)));
+  one("#open-all")?.addEventListener("click", () => {
+    for (const details of [...all("details.sections"), ...sections.values()]) details.open = true;
+  });
   one("#close-all")?.addEventListener("click", () => sections.forEach((section) => (section.open = false)));
 
   /* ---- definitions ---- */
@@ -185,7 +214,8 @@
     event.preventDefault();
     const titles = all("thead th", row.closest("table")).map((c) => c.textContent);
     const facts = [...row.cells].slice(1).map((c, n) => [titles[n + 1], c.textContent]);
-    facts.push(["Measured", one("#measured").textContent.trim().replace(/\s+/g, " ")]);
+    const measured = all(":scope > span", one("#measured")).map((part) => part.textContent.trim().replace(/\s+/g, " "));
+    facts.push(["Measured", measured.join("; ")]);
     one("h2", panel).textContent = row.cells[0].textContent;
     one("dl", panel).replaceChildren(
       ...facts.flatMap(([title, text]) => {
@@ -202,7 +232,7 @@
   one("a", panel).addEventListener("click", () => panel.hidePopover());
 
   /* ---- charts ---- */
-  let held = { charts: {} };
+  let given = { charts: {} };
   let figures = [];
   let library;
   const loaded = () =>
@@ -225,12 +255,12 @@
     plot.dataset.as = state;
     try {
       await loaded();
-      const chart = held.charts[figure.id];
+      const chart = given.charts[figure.id];
       const { rows, ...extra } = datasets(chart);
-      const spec = llmperfCharts.spec(held.templates[chart.template], { params: chart.params, rows, extra }, wide);
+      const spec = llmperfCharts.spec(given.templates[chart.template], { params: chart.params, rows, extra }, wide);
       const target = document.createElement("div");
       /* The figure says what it shows; every mark by itself would say it a hundred times. */
-      const config = { ...held.themes[dark ? "dark" : "light"], aria: false };
+      const config = { ...given.themes[dark ? "dark" : "light"], aria: false };
       const result = await llmperfCharts.draw(target, spec, config);
       if (plot.dataset.as !== state) return result.finalize();
       views.get(figure)?.finalize();
@@ -260,12 +290,31 @@
     button.addEventListener("click", () => action(button));
     return button;
   }
+  /* What only a drawing needs: where a label lies, what it says, how far an axis reaches, in which order. */
+  const INTERNAL = new Set(["align", "chars", "label", "lane", "note", "order", "room", "shade"]);
+  const UNITS = [
+    ["tokens_per_s", "tokens/s"], ["tokens_per_j", "tokens/J"], ["j_per_token", "J/token"], ["tflop_per_s", "TFLOP/s"],
+    ["flop_per_b", "FLOP/B"], ["tb_per_s", "TB/s"], ["gb_per_s", "GB/s"], ["mb_per_s", "MB/s"], ["per_s", "1/s"],
+    ["percent", "%"], ["mhz", "MHz"], ["billions", "billions"], ["kb", "kB/token"], ["tb", "TB"], ["gb", "GB"],
+    ["mb", "MB"], ["kj", "kJ"], ["mj", "mJ"], ["ms", "ms"], ["us", "µs"], ["w", "W"], ["j", "J"], ["s", "s"],
+  ];
+  function headOf(name) {
+    const [end, unit] = UNITS.find(([end]) => name === end || name.endsWith(`_${end}`)) ?? [];
+    if (!unit) return name === "seconds" ? "time (s)" : name.replaceAll("_", " ");
+    return `${name === end ? "value" : name.slice(0, -end.length - 1).replaceAll("_", " ")} (${unit})`;
+  }
+  /* A dataset as a table for a reader: heads with units, and what was measured. */
+  function presented([fields, ...values]) {
+    const kept = fields.map((name, n) => [name, n]).filter(([name]) => !INTERNAL.has(name));
+    return [kept.map(([name]) => headOf(name)), ...values.map((row) => kept.map(([, n]) => row[n]))];
+  }
   function tableOf(chart) {
     const box = document.createElement("div");
     box.className = "wide";
     box.tabIndex = 0;
-    for (const [name, [fields, ...values]] of Object.entries(chart.data)) {
-      if (!values.length) continue;
+    for (const [name, data] of Object.entries(chart.data)) {
+      const [fields, ...values] = presented(data);
+      if (!values.length || !fields.length) continue;
       const table = document.createElement("table");
       table.createCaption().textContent = name === "rows" ? chart.title : `${chart.title}: ${name}`;
       const head = table.createTHead().insertRow();
@@ -289,7 +338,7 @@
     return box;
   }
   function toolsOf(figure) {
-    const chart = held.charts[figure.id];
+    const chart = given.charts[figure.id];
     const name = `${(figure.closest(".test, .finding")?.id ?? "chart").replace(/^(test|finding)-/, "")}-${chart.template}`;
     const tools = document.createElement("p");
     tools.className = "tools";
@@ -302,14 +351,14 @@
     table.setAttribute("aria-expanded", "false");
     tools.append(
       table,
-      tool("CSV", chart.title, () => save(`${name}.csv`, "text/csv", csv(chart.data.rows))),
+      tool("CSV", chart.title, () => save(`${name}.csv`, "text/csv", csv(presented(chart.data.rows)))),
       tool("JSON", chart.title, () => save(`${name}.json`, "application/json", JSON.stringify(datasets(chart), null, 1))),
     );
     return tools;
   }
   /* The figures of a test; what they show is in its tables as well, so that only a script needs them. */
   function figureOf(id) {
-    const { title, description } = held.charts[id];
+    const { title, description, height } = given.charts[id];
     const make = (tag, fields, ...children) => {
       const element = Object.assign(document.createElement(tag), fields);
       element.append(...children);
@@ -317,6 +366,7 @@
     };
     const plot = make("div", { className: "plot", role: "img" });
     plot.setAttribute("aria-labelledby", `${id}-of`);
+    plot.style.minHeight = `${height}px`;
     return make("figure", { className: "chart", id },
       make("figcaption", { id: `${id}-of` }, make("b", {}, title), " ", make("span", { className: "dim" }, description)),
       plot);
@@ -329,17 +379,15 @@
   );
   async function furnish() {
     if (!one("#charts")) return;
-    held = JSON.parse(await unpacked("charts"));
+    given = JSON.parse(await unpacked("charts"));
     for (const box of all("[data-charts]")) box.append(...box.dataset.charts.split(" ").map(figureOf));
-    figures = all("figure.chart").filter((figure) => held.charts[figure.id]);
+    figures = all("figure.chart").filter((figure) => given.charts[figure.id]);
     for (const figure of figures) {
       figure.append(toolsOf(figure));
       near.observe(figure);
     }
   }
-  const ready = furnish().then(() => {
-    if (location.hash) reveal();
-  });
+  const ready = furnish();
   let resizing;
   addEventListener("resize", () => {
     clearTimeout(resizing);

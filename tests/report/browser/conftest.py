@@ -44,6 +44,14 @@ class Opened:
     def violations(self):
         return self.page.evaluate("window.forbidden")
 
+    def until(self, condition):
+        """Wait until a JavaScript expression is true; Playwright's waiting evaluates text, which the page forbids."""
+        self.page.evaluate(
+            "async () => { const end = performance.now() + 15_000; while (!(" + condition + ")) {"
+            " if (performance.now() > end) throw new Error('never true');"
+            " await new Promise((next) => setTimeout(next, 20)); } }"
+        )
+
     def settle(self):
         """Draw every chart, also those that are far away."""
         self.page.evaluate("async () => { llmperfPage.openAll(); await llmperfPage.drawAll(); }")

@@ -105,3 +105,25 @@ def measured():
     """Nothing was gated."""
     tests = [record(f"suites/test_x.py::test_m[{n}]", timeline=TIMELINE) for n in range(3)]
     return with_definitions(results(*tests))
+
+
+def tall():
+    """Charts above everything that a link leads to, and sections below them."""
+    loads = [1, 2, 4, 8, 16, 32]
+    tests = [
+        record(
+            f"suites/test_x.py::test_t[{n}]",
+            timeline=TIMELINE,
+            workload={"input_len": 512, "output_len": 256, "batch": n, "digest": "0"},
+            metrics={"tpot": metric("tpot", 0.0089 * n), "throughput": metric("throughput", 100.0 * n)},
+            clock={"locked_mhz": 800 + 100 * (n % 3)},
+        )
+        for n in loads
+    ]
+    long = [[800.0 + n, 150.0, 3.1 + n / 100, 0.005] for n in range(30)]
+    findings = [
+        FINDING | {"name": f"decode-batch-{n}", "title": f"Sweet spot of decode, batch {n}", "rows": long if n == 1
+                   else FINDING["rows"]}
+        for n in loads
+    ]  # fmt: skip
+    return with_definitions(results(*tests), findings)

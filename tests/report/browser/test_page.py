@@ -87,6 +87,8 @@ def test_tests_are_filtered_by_verdict_and_by_text(gated):
         "test_decode[16]",
         "test_decode[128]",
     }
+    page.fill("#filter", "4.288")  # a figure of a test, and no name
+    assert page.text_content("#shown") == "0 of 6 tests"
     page.fill("#filter", "")
     assert page.text_content("#shown") == "6 tests"
 
@@ -100,10 +102,98 @@ def test_a_link_opens_the_test_it_names_whatever_hides_it(opened):
     page.fill("#filter", "test_decode")
     page.evaluate("hash => { location.hash = hash; }", other)
     page.wait_for_selector(f"{other}[open]")
-    page.wait_for_function(
-        "q => Math.abs(document.querySelector(q).getBoundingClientRect().top) < innerHeight", arg=other
-    )
+    shown.until(f"Math.abs(document.querySelector('{other}').getBoundingClientRect().top) < innerHeight")
     assert page.input_value("#filter") == ""
+
+
+SETTLED = """place => new Promise((done) => {
+  const target = document.getElementById(place);
+  let last = null, since = performance.now();
+  const look = () => {
+    const top = target.getBoundingClientRect().top;
+    if (top !== last) [last, since] = [top, performance.now()];
+    if (performance.now() - since < 400) return requestAnimationFrame(look);
+    const root = document.documentElement;
+    done({ top, left: root.scrollHeight - innerHeight - scrollY });
+  };
+  look();
+})"""
+
+
+@pytest.mark.parametrize("viewport", [(1280, 800), (390, 844)], ids=["desktop", "phone"])
+def test_every_link_leads_to_its_place_also_when_charts_are_drawn_above_it(opened, viewport):
+    size = {"width": viewport[0], "height": viewport[1]}
+    page = opened(runs.tall(), viewport=size).page
+    places = [link.removeprefix("#") for link in page.eval_on_selector_all("nav a", "a => a.map(a => a.hash)")]
+    assert len(places) == 5
+    for place in places:
+        page.locator(f"nav a[href='#{place}']").click()
+        found = page.evaluate(SETTLED, place)
+        assert 0 <= found["top"] <= 80 or found["left"] <= 2, (place, found)
+    test = anchor_of("suites/test_x.py::test_t[16]")
+    for place in ("finding-sweet-spot-decode-batch-32", test, "m-tpot", "data")[: 4 if viewport[0] > 400 else 2]:
+        page = opened(runs.tall(), anchor=f"#{place}", viewport=size).page
+        found = page.evaluate(SETTLED, place)
+        assert 0 <= found["top"] <= 80 or found["left"] <= 2, (place, found)
+
+
+def test_a_reader_who_moves_on_is_not_held(opened):
+    shown = opened(runs.tall(), anchor="#tests")
+    page = shown.page
+    page.evaluate(SETTLED, "tests")
+    page.mouse.wheel(0, -700)
+    shown.until("document.getElementById('tests').getBoundingClientRect().top > 300")
+    page.evaluate("llmperfPage.openAll()")
+    assert page.evaluate(SETTLED, "tests")["top"] > 300
+
+
+def test_the_place_of_a_chart_is_kept_before_it_is_drawn(opened):
+    shown = opened(runs.gated())
+    shown.page.evaluate("llmperfPage.openAll()")
+    shown.page.wait_for_selector("details.test .plot", state="attached")
+    kept = shown.page.eval_on_selector_all(".plot", "all => all.map(p => parseFloat(p.style.minHeight))")
+    shown.settle()
+    drawn = shown.page.eval_on_selector_all(".plot", "all => all.map(p => p.offsetHeight)")
+    assert len(kept) == len(drawn) >= 4
+    assert all(abs(before - after) <= 30 for before, after in zip(kept, drawn, strict=True)), (kept, drawn)
+
+
+def test_what_is_long_or_told_again_is_closed_until_a_link_leads_there(opened):
+    page = opened(runs.tall()).page
+    assert page.locator("#finding-sweet-spot-decode-batch-1 figure").first.is_visible()
+    assert page.locator("#finding-sweet-spot-decode-batch-1 table").is_hidden()  # of 30 rows
+    again = page.locator("#finding-sweet-spot-decode-batch-8")
+    assert again.locator("h3, .answer").all_inner_texts() == [
+        "Sweet spot of decode, batch 8",
+        "Lock at 900 MHz: -31 % energy, +4.2 % latency.",
+    ]
+    assert again.locator("figure").first.is_hidden()
+    page.evaluate("location.hash = '#finding-sweet-spot-decode-batch-8'")
+    again.locator("figure .plot[data-state=drawn]").first.wait_for()
+    assert again.locator("table").is_visible()
+
+
+def test_the_sections_of_many_tests_are_closed_until_a_link_leads_to_one(opened):
+    name = "suites/test_x.py::test_m[44]"
+    shown = opened(results(*(record(f"suites/test_x.py::test_m[{n}]", timeline=runs.TIMELINE) for n in range(45))))
+    page = shown.page
+    assert page.locator("details.test:visible").count() == 0
+    place = anchor_of(name)
+    page.locator(f"#table a[href='#{place}']").click()
+    page.locator(f"#{place}[open] .plot[data-state=drawn]").first.wait_for()
+    assert 0 <= page.evaluate(SETTLED, place)["top"] <= 80
+    assert page.locator("details.test:visible").count() == 45
+
+
+def test_axes_are_columns_that_can_be_sorted(opened):
+    page = opened(runs.tall()).page
+    heads = page.locator("#table thead th:visible").all_inner_texts()
+    heads = [head.rstrip(" \u2195").strip() for head in heads]
+    assert heads[:4] == ["Test", "Verdict", "Batch", "MHz"]
+    page.locator("#table thead th", has_text="Batch").get_by_role("button").click()
+    assert column(page, 3) == ["1", "2", "4", "8", "16", "32"]
+    page.fill("#filter", "900 MHz")
+    assert column(page, 3) == ["1", "4", "16"]
 
 
 def test_the_finding_has_a_link_on_the_first_screen(gated):
@@ -119,7 +209,7 @@ def test_a_metrics_name_opens_its_definition(gated):
     page.keyboard.press("Enter")
     text = page.locator("#definition:popover-open").text_content()
     assert "(t_last - t_first) / (N - 1)" in text
-    assert "NVIDIA H200" in text
+    assert "mistral-7b (bfloat16); Engine vllm 0.32.0; Board NVIDIA H200; SM clock 900 MHz" in text
     assert page.evaluate("document.activeElement.id") == "definition"
     page.keyboard.press("Escape")
     assert page.locator("#definition:popover-open").count() == 0
@@ -155,16 +245,19 @@ def test_downloads_are_what_the_page_shows(gated):
     assert name == "tests.csv"
     assert len(rows) == 6
     row = next(row for row in rows if row[0].endswith("test_decode[16]"))
-    assert float(row[head.index("TPOT")]) == pytest.approx(0.004288)
+    assert float(row[head.index("TPOT (s)")]) == pytest.approx(0.004288)
     name, text = saved(page, page.locator(".finding .save"))
     assert name == "finding-sweet-spot-decode-batch-16.csv"
-    assert next(csv.reader(io.StringIO(text)))[:2] == ["SM clock", "Power"]
+    assert next(csv.reader(io.StringIO(text)))[:2] == ["SM clock (MHz)", "Power (W)"]
     assert ["900", "162", "3.4", "0.0047"] in list(csv.reader(io.StringIO(text)))
     chart = page.locator(f"{DECODE_16} figure").first
     name, text = saved(page, chart.get_by_role("button", name=re.compile("^JSON")))
     assert json.loads(text)["rows"]
     name, text = saved(page, chart.get_by_role("button", name=re.compile("^CSV")))
     assert len({len(row) for row in csv.reader(io.StringIO(text))}) == 1
+    head = next(csv.reader(io.StringIO(text)))
+    assert "change (%)" in head
+    assert not {"label", "order", "room", "align"} & set(head)
     chart.get_by_role("button", name=re.compile("^Table")).click()
     assert (
         chart.locator("table tbody tr").count() >= len(json.loads(json.dumps(list(csv.reader(io.StringIO(text)))))) - 1
@@ -175,6 +268,11 @@ def test_a_phone_never_scrolls_the_page_sideways(opened):
     shown = opened(runs.gated(), viewport={"width": 390, "height": 844})
     shown.settle()
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
+    boxes = "all => all.map(t => t.parentElement).every(box => box.scrollWidth <= box.clientWidth)"
+    assert shown.page.eval_on_selector_all("table.verdicts", boxes)
+    for table in ("#table", f"{DECODE_16} .metrics"):
+        verdict_of_first = shown.page.locator(f"{table} tbody tr .v, {table} tbody tr td.v").first.bounding_box()
+        assert verdict_of_first["x"] + verdict_of_first["width"] <= 390
     assert shown.page.locator("h1").bounding_box()["y"] < 400
 
 
@@ -214,7 +312,7 @@ def test_printed_it_has_every_test_and_every_chart(opened):
         "window.print = () => { window.printed = document.querySelectorAll('.plot[data-state=drawn]').length; }"
     )
     page.click("#print")
-    page.wait_for_function("window.printed !== undefined")
+    shown.until("window.printed !== undefined")
     assert page.evaluate("printed === document.querySelectorAll('figure.chart').length")
     page.emulate_media(media="print")
     assert page.locator("details.test:not([open])").count() == 0
@@ -231,6 +329,14 @@ def test_without_scripts_the_tables_are_there(opened):
     assert page.locator("details.test[open] .metrics:visible").count() >= 1
     assert page.locator(".metrics a").first.get_attribute("href") == "#m-ttft"
     assert page.locator(".finding table:visible").count() == 1
+    assert page.locator("figure:visible").count() == 0
+    assert "The charts need JavaScript; the tables hold their figures." in page.inner_text("main")
+
+
+def test_without_scripts_nothing_of_a_finding_is_closed(opened):
+    page = opened(runs.tall(), java_script_enabled=False).page
+    assert page.locator(".finding details:not([open])").count() == 0
+    assert page.locator(".finding table:visible").count() == 6
 
 
 @pytest.mark.parametrize(

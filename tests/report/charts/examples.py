@@ -57,11 +57,18 @@ GRID = finding(
 )
 SWEET_SPOT = finding(
     "sweet_spot",
-    ("clock", "power", "tpj", "e2e_latency", "tpot", "ttft", "throughput"),
-    [(c, power(c, 8), 8 / step(c, 8) / power(c, 8), 256 * step(c, 8), step(c, 8), 0.1, 8 / step(c, 8)) for c in CLOCKS],
-    mark("optimum", "900 MHz", 900, 1.9, 850, 1000),
-    mark("limit", "+5 % latency", 1100, 1.7),
-    mark("limit", "+10 % latency", 1050, 1.8),
+    ("clock", "power", "tpj", "e2e_latency", "tpot", "ttft", "throughput", "held"),
+    [
+        *(
+            (c, power(c, 8), 8 / step(c, 8) / power(c, 8), 256 * step(c, 8), step(c, 8), 0.1, 8 / step(c, 8), "locked")
+            for c in CLOCKS
+        ),
+        (1485, 240.0, 1.3, 5.2, 0.02, 0.08, 400.0, "free"),
+    ],
+    mark("optimum", "900 MHz: +17.0 %", 900, 1.9, 850, 1000),
+    mark("interval", "optimum: 850 to 1000 MHz", None, None, 850, 1000),
+    mark("limit", "1100 MHz: +8.7 %", 1100, 1.7),
+    mark("free", "running free: 1485 MHz", 1485, 1.3),
 )
 LOAD = finding(
     "latency_throughput",

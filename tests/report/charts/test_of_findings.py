@@ -103,18 +103,22 @@ def test_a_cell_that_was_not_measured_is_left_out():
 def test_the_sweet_spot_has_its_optimum_interval_and_limits_in_lanes():
     (chart,) = charts(SWEET_SPOT)
     assert [(m["label"], m["x"], m["lane"], m["align"]) for m in chart.extra["marks"]] == [
-        ("900 MHz", 900, 0, "left"), ("+10 % latency", 1050, 2, "right"), ("+5 % latency", 1100, 1, "right"),
+        ("optimum: 850 to 1000 MHz", 850, 1, "left"), ("900 MHz: +17.0 %", 900, 2, "left"),
+        ("1100 MHz: +8.7 %", 1100, 3, "left"), ("running free: 1485 MHz", 1485, 0, "right"),
     ]  # fmt: skip
+    # The name of the interval has no line of its own, and the clock that ran free is no point of the curve.
+    assert [m.get("line") for m in chart.extra["marks"]] == [False, None, None, None]
+    assert [row["clock_mhz"] for row in chart.extra["free"]] == [1485]
     assert [(i["low"], i["high"]) for i in chart.extra["intervals"]] == [(850, 1000)]
     assert [row["clock_mhz"] for row in chart.rows] == sorted(row["clock_mhz"] for row in chart.rows)
     assert chart.params["latency_title"] == "latency (s)"
-    # Three lanes of labels, three panels.
+    # Four lanes of labels, three panels.
     assert [chart.params[name] for name in ("top_0", "bottom_0", "top_1", "bottom_2", "height")] == [
-        51,
-        143,
-        165,
-        371,
-        371,
+        66,
+        158,
+        180,
+        386,
+        386,
     ]
     assert chart.params["efficiency_title"] == "tokens/J"
 
@@ -260,10 +264,20 @@ def test_formats_at_several_loads_stand_side_by_side():
     assert chart.description == "TPOT at batch size 16: plain 30.00 ms, fp8 20.00 ms."
 
 
-def test_clocks_at_which_the_floor_is_the_same_are_their_first_and_last():
-    rows = [("bare", 23.0), ("with it", 53.0), *((f"loaded, {clock} MHz", 53.0) for clock in (750, 900, 1000, 1300))]
-    (chart,) = charts(finding("idle", ("rung", "power"), rows))
-    assert [row["name"] for row in chart.rows] == ["bare", "with it", "loaded, 750 MHz", "loaded, 1300 MHz"]
+def floors(watts):
+    held = [(f"loaded, {clock} MHz", clock, watts(clock)) for clock in (750, 900, 1000, 1300)]
+    return finding("idle", ("rung", "clock", "power"), [("bare", None, 23.0), ("with it", None, 53.0), *held])
+
+
+def test_the_floor_over_the_clock_is_a_line_where_it_differs():
+    bars, line = charts(floors(lambda clock: clock / 15))
+    assert [row["name"] for row in bars.rows] == ["bare", "with it"]
+    assert [(row["clock_mhz"], row["power_w"]) for row in line.rows][::3] == [
+        (750, 50.0),
+        (1300, pytest.approx(86.7, 0.01)),
+    ]
+    (bars,) = charts(floors(lambda clock: 53.0))
+    assert [row["name"] for row in bars.rows] == ["bare", "with it"]
 
 
 def test_names_that_repeat_are_told_apart():

@@ -196,7 +196,7 @@ def test_a_thousand_tests_stay_below_githubs_limit_and_the_rest_is_counted():
     more = [record(f"g.py::{'<' * 300}[{i}]", verdict("tpot", "improved", -0.2)) for i in range(300)]
     text = summary(results(*many, *more, gate=GATE))
     assert len(text) <= LONGEST
-    shown = len(rows(text)) - 1
+    shown = len(rows(text)) - 2  # the heads: of the table, and of the rows that are folded
     assert shown >= 5
     assert f"{1300 - shown} more tests, less bad than these, in the report." in text
     assert "more, in the report" in text
@@ -223,10 +223,34 @@ def test_a_record_of_an_older_version_is_read():
     assert metric("mbu")["value"] is None
 
 
-def test_a_long_table_in_which_nothing_failed_stands_last():
+def test_a_long_table_stands_below_what_has_to_be_read_and_what_the_tests_say_together():
     quiet = [record(f"t[{at}]") for at in range(31)]
-    text = summary(results(*quiet))
-    assert text.index("#### How it was judged") < text.index("#### Tests") < text.index("t[30]")
-    text = summary(results(*quiet, record("bad", verdict("tpot", "regressed", 0.07))))
-    assert "#### Tests" not in text
-    assert text.index("bad") < text.index("#### How it was judged")
+    bad = [record(f"bad[{at}]", verdict("tpot", "regressed", at / 10)) for at in (1, 2)]
+    broken = record("broken", worst="invalid", invalid="The engine died.")
+    run = results(*quiet, *bad, broken)
+    found = {"kind": "idle", "name": "floor", "title": "Idle", "sentences": ["It draws 80 W."], "columns": [],
+             "rows": [], "marks": [], "tests": []}  # fmt: skip
+    text = summary(Results.model_validate(run.model_dump() | {"findings": [found]}))
+    places = [text.index(part) for part in (
+        "#### Regressed", "#### Not judged", "#### Findings", "#### Tests", "t[30]", "#### How it was judged",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    assert "- `bad[1]`: `tpot` 4.000 ms in the baseline, 4.400 ms now" in text
+    assert "#### Regressed" not in summary(results(*bad))
+    assert "<details>" not in text
+
+
+def test_the_rest_of_a_long_table_is_folded():
+    text = summary(results(*(record(f"t[{at}]") for at in range(80))))
+    seen, folded = text.split("<details>\n<summary>30 more tests</summary>\n\n")
+    assert len(rows(seen)) == 51
+    assert len(rows(folded.partition("</details>")[0])) == 31
+    assert "`t[79]`" in folded
+
+
+@pytest.mark.parametrize(("models", "named", "more"), [(5, 5, ""), (7, 4, "\n- and 3 more\n")])
+def test_all_models_are_named_or_counted(models, named, more):
+    text = summary(results(*(record(f"t[{n}]", engine=ENGINE | {"model": f"m{n}"}) for n in range(models))))
+    assert text.count("on NVIDIA H200\n") == named
+    assert ("\n- and " in text) == bool(more)
+    assert more in text

@@ -114,20 +114,27 @@ def _run_of(ordered: list[Row], clock: Quantity, value: Quantity) -> str:
 def sweet_spot(table: Table) -> list[Chart]:
     """Tokens per joule, power and a latency over one clock axis, with the optimum and its interval.
 
-    Columns: ``clock``, ``tpj``, ``power``, and the first there is of the latencies; marks as the finding has them.
+    Columns: ``clock``, ``tpj``, ``power``, and the first there is of the latencies; ``held`` says ``free`` of the clock
+    that ran free, whose points stand beside the curves. Marks as the finding has them.
     """
     if not table.has("clock", "tpj", "power"):
         return []
     latency = next((name for name in ("e2e_latency", "tpot", "ttft") if table.has(name)), None)
-    found = table.records("clock", "tpj", "power", optional=[latency] if latency else [])
+    optional = [name for name in (latency, "held") if name is not None and table.has(name)]
+    found = table.records("clock", "tpj", "power", optional=optional)
     clock, tpj, power = found.of["clock"], found.of["tpj"], found.of["power"]
     if not found.rows:
         return []
-    ordered = sorted(found.rows, key=lambda row: numeric(row, clock))
+    swept = [row for row in found.rows if row.get("held") != "free"]
+    ordered = sorted(swept, key=lambda row: numeric(row, clock))
+    if not ordered:
+        return []
     rows: list[Row] = []
-    for row in ordered:
+    free: list[Row] = []
+    for row in (*ordered, *(row for row in found.rows if row.get("held") == "free")):
         shown: Row = {"clock_mhz": row[clock.field], "tokens_per_j": row[tpj.field], "power_w": row[power.field]}
-        rows.append(shown | ({found.of[latency].field: row[found.of[latency].field]} if latency else {}))
+        into = free if row.get("held") == "free" else rows
+        into.append(shown | ({found.of[latency].field: row[found.of[latency].field]} if latency else {}))
     # A prefill is told in prompt tokens. The finding's title chooses between our own words, and is not drawn.
     what = "prompt tokens per joule" if table.title("tpj").lower().startswith("prompt") else "tokens per joule"
     xs = [numeric(row, clock) for row in ordered]
@@ -149,10 +156,21 @@ def sweet_spot(table: Table) -> list[Chart]:
                 f"Of {plural(len(rows), 'clock')} from {clock.told(xs[0])} to {clock.told(xs[-1])}, "
                 f"{clock.told(numeric(best, clock))} gives most {what}: {compact(numeric(best, tpj))}, at "
                 f"{power.told(numeric(best, power))}; {clock.told(xs[-1])} gives "
-                f"{compact(numeric(ordered[-1], tpj))} at {power.told(numeric(ordered[-1], power))}."
+                f"{compact(numeric(ordered[-1], tpj))} at {power.told(numeric(ordered[-1], power))}"
+                f"{_free(free)}. Beside a marked clock stands what it changes in latency."
             ),
             rows=rows,
-            extra=marks,
+            extra={**marks, "free": free},
             params=params,
         )
     ]
+
+
+def _free(rows: list[Row]) -> str:
+    """The ring of the clock that ran free, in words."""
+    if not rows or not all(
+        isinstance(rows[0][field], float | int) for field in ("clock_mhz", "tokens_per_j", "power_w")
+    ):
+        return ""
+    clock, yields, power = (float(rows[0][field] or 0) for field in ("clock_mhz", "tokens_per_j", "power_w"))
+    return f"; running free, at {clock:.0f} MHz, {compact(yields)} at {compact(power)} W"

@@ -14,6 +14,8 @@ __all__ = ["energy_split", "idle", "phases"]
 
 #: Shares of the joules of an output token, and what they are called.
 _SPLIT = {"idle": "idle floor", "weights": "weights", "kv": "KV cache"}
+#: Fewer points make no line; watts that differ by less are alike.
+_LINE, _ALIKE = 3, 0.01
 #: More than these are not read; the table has all of them.
 _BARS = 12
 #: Bars that differ more than this hide their parts.
@@ -53,30 +55,37 @@ def phases(table: Table) -> list[Chart]:
 
 
 def idle(table: Table) -> list[Chart]:
-    """The floor, rung by rung.
+    """The floor, rung by rung, and over the clocks that were held where it differs between them.
 
-    Columns: the first of text names the rungs; ``power``.
+    Columns: the first of text names the rungs; ``power``; ``clock`` for those that were held at one.
     """
     if not table.has("power"):
         return []
-    chart = bars(Table(_once(table)), "power", "of the idle boards")
-    return [] if chart is None else [chart]
+    clocks = table.column("clock") if table.has("clock") else [None] * len(table.finding.rows)
+    # Bars of many clocks say less than a line.
+    several = len({clock for clock in clocks if clock is not None}) > 1
+    ladder = [row for row, clock in zip(table.finding.rows, clocks, strict=True) if clock is None or not several]
+    rungs = Table(table.finding.model_copy(update={"rows": ladder}))
+    made = [bars(rungs, "power", "of the idle boards") if rungs.has("power") else None, _over_clock(table)]
+    return [chart for chart in made if chart is not None]
 
 
-def _once(table: Table) -> Finding:
-    """Of rungs one after the other that draw the same, such as those of many clocks, the first and the last."""
-    watts, rows = table.column("power"), table.finding.rows
-    names = table.column(next(iter(table.texts()), "power"))
-    # What a clock is held at stands behind a comma.
-    told = [
-        None if value is None or isinstance(value, str) else (compact(value), str(name).partition(",")[0])
-        for value, name in zip(watts, names, strict=True)
-    ]
-    kept = [
-        row for at, row in enumerate(rows)
-        if at in (0, len(rows) - 1) or told[at] is None or not told[at - 1] == told[at] == told[at + 1]
-    ]  # fmt: skip
-    return table.finding.model_copy(update={"rows": kept})
+def _over_clock(table: Table) -> Chart | None:
+    if not table.has("clock"):
+        return None
+    found = table.records("clock", "power")
+    clock, power = found.of["clock"], found.of["power"]
+    rows = sorted(found.rows, key=lambda row: numeric(row, clock))
+    watts = [numeric(row, power) for row in rows]
+    if len(rows) < _LINE or max(watts) < (1 + _ALIKE) * min(watts):
+        return None
+    ends = [f"{power.told(numeric(row, power))} at {clock.told(numeric(row, clock))}" for row in (rows[0], rows[-1])]
+    return table.chart(
+        "clock", template="line", title="Idle power over the clock that is held",
+        description=f"With the model loaded, {' to '.join(ends)}.", rows=rows,
+        params={**of_figures("x", clock, [numeric(row, clock) for row in rows], log=False), "y": power.field,
+                "y_title": power.axis},
+    )  # fmt: skip
 
 
 def energy_split(table: Table) -> list[Chart]:

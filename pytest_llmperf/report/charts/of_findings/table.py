@@ -197,13 +197,13 @@ def placed(
     """Marks as the datasets ``marks`` and ``intervals``; each label on the side and in a lane where it has room.
 
     Args:
-        marks: Those without a place are left out.
+        marks: Those without a place are left out; one with an interval alone names a band, at its lower end.
         xs: The places of the points, in the chart's unit.
         factor: From the marks' unit to it.
         log: Whether the axis is a log axis.
     """
-    shown = [mark for mark in marks if mark.x is not None]
-    at = {id(mark): (mark.x or 0.0) * factor for mark in shown}
+    shown = [mark for mark in marks if mark.x is not None or mark.low is not None]
+    at = {id(mark): (mark.low if mark.x is None else mark.x) * factor for mark in shown}  # type: ignore[operator]
     ends = [place for place in (*xs, *at.values()) if not log or place > 0]
     least, most = min(ends, default=0.0), max(ends, default=0.0)
 
@@ -217,15 +217,17 @@ def placed(
     places: list[Row] = []
     for mark in ordered:
         x, label = at[id(mark)], printable(mark.label)
-        right = fraction(x) > 0.5
         width = min(1.0, (_LETTER * len(label) + _BESIDE) / _NARROW)
+        # Towards the middle, or where a narrow chart has room for it.
+        right = fraction(x) > 0.5 or fraction(x) + width > 1 >= 1 - (fraction(x) - width)
         low, high = (fraction(x) - width, fraction(x)) if right else (fraction(x), fraction(x) + width)
         lane = 1 + max((lane for lane, left, end in taken if left <= high and low <= end), default=-1)
         taken.append((lane, low, high))
-        places.append({"x": x, "label": label, "lane": lane, "align": "right" if right else "left"})
+        row: Row = {"x": x, "label": label, "lane": lane, "align": "right" if right else "left"}
+        places.append(row if mark.x is not None else {**row, "line": False})
     intervals: list[Row] = [
         {"low": mark.low * factor, "high": mark.high * factor, "label": printable(mark.label)}
-        for mark in shown if mark.low is not None and mark.high is not None
+        for mark in shown if mark.x is not None and mark.low is not None and mark.high is not None
     ]  # fmt: skip
     return {"marks": sorted(places, key=lambda row: (_x_of(row), str(row["label"]))), "intervals": intervals}
 

@@ -103,6 +103,8 @@ def _sweep(*panels: _Panel) -> alt.LayerChart:
     for at, panel in enumerate(panels):
         y = _y(panel, [f"$bottom_{at}", f"$top_{at}"])  # below the labels of the marks, however many there are
         line = chart("rows").mark_line().encode(x=x, y=y)
-        lines.append(alt.layer(line, chart("rows").mark_point().encode(x=x, y=y, tooltip=told)))
+        # The clock that ran free is no point of the curve: it moved.
+        free = chart("free").mark_point(style="mark-ring", filled=False, size=90).encode(x=x, y=y, tooltip=told)
+        lines.append(alt.layer(line, chart("rows").mark_point().encode(x=x, y=y, tooltip=told), free))
     band, rule, text = marks(x)
     return alt.layer(band, rule, *lines, text).resolve_scale(y="independent").properties(height=HEIGHT)

@@ -76,14 +76,15 @@ def legend(title: str | None, each: int, beside: int = 70, *, shown: Sequence[st
 def marks(x: alt.X) -> list[alt.Chart]:
     """Places pointed out along x: the interval as a band, a line, and a label in a lane of its own.
 
-    The dataset ``marks`` has ``x``, ``label``, ``lane`` (a number from 0, so that labels do not lie on each other) and
-    ``align``; ``intervals`` has ``low``, ``high`` and ``label``.
+    The dataset ``marks`` has ``x``, ``label``, ``lane`` (a number from 0, so that labels do not lie on each other),
+    ``align``, and ``line`` (``false`` for the name of an interval); ``intervals`` has ``low``, ``high`` and ``label``.
 
     Args:
         x: The axis of the chart; the field is replaced.
     """
     band = chart("intervals").mark_rect(style="mark-band")
-    line = chart("marks").mark_rule(style="mark")
+    # What names an interval has no line of its own.
+    line = chart("marks").transform_filter("datum.line !== false").mark_rule(style="mark")
     below = {"y2": alt.Y2Value("height")}
     side = alt.ExprRef("datum.align == 'left' ? 5 : -5")
     text = chart("marks").mark_text(style="mark-text", baseline="top", align=alt.ExprRef("datum.align"), dx=side)
