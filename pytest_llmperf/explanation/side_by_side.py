@@ -45,11 +45,12 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
             yield from _test(test, shared)
     if same:
         yield ""
-        yield from wrapped(f"As in A, every figure of {plural(len(same), 'test')}: {', '.join(labels(same))}")
+        names_of_same = ", ".join(map(shortened, labels(same)))
+        yield from wrapped(f"As in A, every figure of {plural(len(same), 'test')}: {names_of_same}")
     for side, names in (("A", compared.only_a), ("B", compared.only_b)):
         if len(names) > _NAMED:
             yield ""
-            yield from wrapped(f"only in {side}, {len(names)} tests: {', '.join(labels(names))}")
+            yield from wrapped(f"only in {side}, {len(names)} tests: {', '.join(map(shortened, labels(names)))}")
             continue
         for name in names:
             yield from wrapped(f"only in {side}: {shortened(name)}")

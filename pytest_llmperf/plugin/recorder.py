@@ -29,6 +29,7 @@ from pytest_llmperf.plugin.shortening import shorten
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
+    from pytest_llmperf.report.rows import Line
     from pytest_llmperf.results import Results
 
 __all__ = ["Recorder"]
@@ -292,7 +293,8 @@ class Recorder:
         (self.folder / ".measuring.lock").unlink(missing_ok=True)
         terminal: Any = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None:
-            shorten(terminal.stats.get("failed", ()), self._results, self.command)
+            with self._failing_alone(session, "What failures have in common could not be told once"):
+                shorten(terminal.stats.get("failed", ()), self._results, self.command)
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Print the table of the run."""
@@ -305,16 +307,18 @@ class Recorder:
             self._tell(self._results, session, terminalreporter)
         if self._nothing:
             terminalreporter.write_line(f"error: {self._nothing}", red=True)
-        for failure in self._failures:
-            terminalreporter.write_line(f"error: {failure}", red=True)
-        if self.saved:
-            terminalreporter.write_line(f"baselines: {self.saved} saved")
+        last: list[Line] = []
         if self._results is not None:
             with self._failing_alone(session, "How the tests were judged could not be printed"):
                 from pytest_llmperf.report.terminal import verdict_lines
 
-                for line, markup in verdict_lines(self._results, terminalreporter._tw.fullwidth):
-                    terminalreporter.write_line(line, **markup)
+                last += verdict_lines(self._results, terminalreporter._tw.fullwidth)
+        for failure in self._failures:
+            terminalreporter.write_line(f"error: {failure}", red=True)
+        if self.saved:
+            terminalreporter.write_line(f"baselines: {self.saved} saved")
+        for line, markup in last:
+            terminalreporter.write_line(line, **markup)
         made = next((path for name in _MADE if (path := self.folder / name).exists()), None)
         if made is not None:
             terminalreporter.write_line(f"report: {made}")

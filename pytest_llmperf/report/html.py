@@ -88,7 +88,10 @@ def render(results: Results, template: Path | None = None) -> str:
     except jinja2.TemplateError as error:
         raise ResultsError(f"The report template {_place(error, folder, name)}: {_ended(error.message)}") from None
     except UnicodeDecodeError as error:
-        raise ResultsError(f"The report template {folder / name} is not UTF-8: {error}.") from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ResultsError(
+            f"The report template {folder / name}, or one that it includes, line {line}: not UTF-8."
+        ) from None
     except Exception as error:
         if template is None:
             raise  # a fault of ours

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pytest_llmperf.report.cells import deciding, labels
-from pytest_llmperf.report.units import format_change, printable
+from pytest_llmperf.report.units import format_change, printable, shortened
 from pytest_llmperf.report.wording import badness, better_of, failed_otherwise, plural, verdict_word, worst_regression
 from pytest_llmperf.results import WORST_FIRST, Results, TestRecord, VerdictRecord
 
@@ -36,7 +36,7 @@ def verdict_line(results: Results) -> tuple[str, dict[str, bool]]:
         test, verdict = worst
         name = dict(zip((t.nodeid for t in tests), labels([t.nodeid for t in tests]), strict=True))[test.nodeid]
         anchor = " (anchor)" if verdict.against == "anchor" else ""
-        text += f"; worst: {verdict.metric} of {name} {format_change(verdict.change)}{anchor}"
+        text += f"; worst: {verdict.metric} of {shortened(name)} {format_change(verdict.change)}{anchor}"
     well = all(test.verdict in _WELL and not failed_otherwise(test) and test.outcome != "unfinished" for test in tests)
     judged = any(test.verdict in ("pass", "improved") for test in tests)
     return printable(text), {"bold": True, **({"red": True} if not well else {"green": True} if judged else {})}

@@ -71,7 +71,7 @@ def verdict_lines(results: Results, width: int) -> Iterator[Line]:
 
 
 def _found(results: Results, width: int) -> Iterator[Line]:
-    """What several tests say together: of each finding the answer, which is its first sentence."""
+    """What several tests say together: of each finding the answer, its first sentence, which names its load."""
     told = [_answer(finding.title, finding.sentences[0]) for finding in results.findings if finding.sentences]
     if told:
         yield "what the tests say together:"[:width], {"bold": True}

@@ -109,16 +109,6 @@ def test_batch_and_clock_has_a_row_a_place():
     assert "From batch 1 to 16 power changes by +0.9 % (169.1 W to 170.6 W, 1300 MHz) for 16.0 times" in said(finding)
 
 
-def test_the_throughput_of_prefills_is_in_prompt_tokens():
-    tests = grid(lambda batch, clock: 200.0)
-    for test in tests:
-        test["workload"] |= {"output_len": 1}
-    [finding] = asked("batch_and_clock", *tests)
-    assert column(finding, "throughput")[0] == 1 * 750 / 10 * 512
-    [finding] = asked("batch_and_clock", *grid(lambda batch, clock: 200.0))
-    assert column(finding, "throughput")[0] == 1 * 750 / 10
-
-
 def test_power_that_follows_the_clock_slowly_is_less_than_linear():
     [finding] = asked("batch_and_clock", *grid(lambda batch, clock: 100 + clock / 100))
     assert "less than linearly" in said(finding)
@@ -740,8 +730,8 @@ def test_points_lie_under_the_roof():
     assert column(finding, "share") == pytest.approx([0.5, 0.5])
     assert column(finding, "limit") == ["bandwidth", "FLOPs"]
     assert finding.sentences[0] == (
-        "Decode on Tesla V100-SXM2-32GB: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, 50 % of "
-        "the roof."
+        "Decode on Tesla V100-SXM2-32GB: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, "
+        "50 % of the roof."
     )
     marks = {mark.name: mark for mark in finding.marks}
     assert marks["balance"].x == pytest.approx(125e12 / 900e9)

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from pytest_llmperf import findings
+from pytest_llmperf.plugin import recorder
 from pytest_llmperf.report import html, terminal, upkeep, write
 from pytest_llmperf.report.exporters import benchmark, summary
 
@@ -29,6 +30,8 @@ def written(suite):
         (findings, "with_findings", "error: What the tests say together could not be found: IndexError*", None),
         (terminal, "rows", "error: The table of tests could not be printed: IndexError*", None),
         (upkeep, "wrapped", "error: What became of the baselines could not be printed: IndexError*", None),
+        (terminal, "verdict_line", "error: How the tests were judged could not be printed: IndexError*", None),
+        (recorder, "shorten", "error: What failures have in common could not be told once: IndexError*", None),
     ],
 )  # fmt: skip
 def test_a_part_that_fails_costs_nothing_else(suite, monkeypatch, module, name, said, lost):

@@ -8,8 +8,9 @@ from pydantic import ValidationError
 
 from pytest_llmperf.__main__ import main
 from pytest_llmperf.errors import ResultsError
+from pytest_llmperf.report import charts
 from pytest_llmperf.report.exporters import pictures
-from pytest_llmperf.results import Results, UnknownFieldsWarning, read_results
+from pytest_llmperf.results import MetricValue, Results, UnknownFieldsWarning, read_results
 from pytest_llmperf.results import TestRecord as Record
 
 from .charts.examples import gated, measured, run, timeline
@@ -174,3 +175,13 @@ def test_what_is_written_is_held_to_the_schema_and_what_is_wrong_besides_is_an_e
     save(tmp_path, document)
     with pytest.raises(ResultsError, match=r"run\.id: Field required"):
         read_results(tmp_path / "results.json")
+
+
+def test_a_search_without_trials_and_lengths_of_another_version_are_shown(tmp_path, no_pictures):
+    page = page_of(tmp_path, search={**SEARCH, "trials": []}, workload={"input_len": {"new": 1}, "rate": 2.0})
+    assert "{&#34;new&#34;: 1} prompt and unknown output tokens, 2.0 requests/s (poisson)" in page
+
+
+def test_values_at_both_ends_of_all_numbers_have_a_strip():
+    ends = {**record()["metrics"]["tpot"], "launches": [[-1.7e308], [1.7e308]]}
+    assert charts.strip(MetricValue.model_validate(ends), None).endswith("</svg>")
