@@ -208,5 +208,5 @@ def test_a_wrong_template_is_named_with_its_line(tmp_path, text, said):
 
 def test_a_template_that_is_not_text_is_named(tmp_path):
     (tmp_path / "mine.j2").write_bytes(b"\xff\xfe")
-    with pytest.raises(ResultsError, match=r"mine\.j2 is not UTF-8"):
+    with pytest.raises(ResultsError, match=r"mine\.j2.*line 1: not UTF-8"):
         render(results(PASSED), tmp_path / "mine.j2")
