@@ -107,14 +107,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """Say in the header which engine measures, and why, and at which clock."""
     session = config.stash.get(SESSION, None)
-    lines = [*([] if session is None else session.header()), *config.stash[BOARDS].header()]
     width = config.get_terminal_writer().fullwidth
-    return [
+    told = [
         part
-        for line in lines
+        for line in ([] if session is None else session.header())
         # Paths and names can be copied: they are not cut in two.
         for part in textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     ]
+    return [*told, *config.stash[BOARDS].header()]  # scripts read a clock's line
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -696,7 +696,9 @@ def test_without_its_environment_the_library_says_what_it_needs(fake_nvml):
 
 def test_the_library_is_compiled_once_for_each_state_of_its_source(fake_nvml_library):
     before = (fake_nvml_library / build.LIBRARY).stat().st_mtime_ns
-    done = subprocess.run([sys.executable, build.__file__], capture_output=True, text=True, check=True)
+    there = {"XDG_CACHE_HOME": str(fake_nvml_library.parents[1])}
+    command = [sys.executable, build.__file__]
+    done = subprocess.run(command, env={**os.environ, **there}, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(fake_nvml_library)
     assert (fake_nvml_library / build.LIBRARY).stat().st_mtime_ns == before
 
