@@ -64,7 +64,7 @@ def timeline_record(launch: Launch) -> dict[str, Any] | None:
     if len(edges) < 2:
         return None
     capped = _capped(boards, edges)
-    shown = sorted(sorted(capped, key=lambda c: c[0] - c[1])[:_CAPPED])
+    shown = sorted(sorted(capped or (), key=lambda c: c[0] - c[1])[:_CAPPED])
     return {
         "launch": launch.index,
         "seconds": [times.seconds(edge) for edge in edges[:-1]],
@@ -75,10 +75,12 @@ def timeline_record(launch: Launch) -> dict[str, Any] | None:
             for mhz in _least([lowest_of(held(board.at_ns, board.sm_clock_mhz), edges) for board in boards])
         ),
         "sm_activity": _activity(boards, edges),
-        "capped": [
+        "capped": None
+        if capped is None
+        else [
             {"start": times.finely(begin), "end": times.finely(stop), "reason": reason} for begin, stop, reason in shown
         ],
-        "capped_left_out": len(capped) - len(shown),
+        "capped_left_out": len(capped or ()) - len(shown),
         "phases": [
             {"phase": phase, "start": times.finely(begin), "end": times.finely(stop)} for phase, begin, stop in phases
         ],
@@ -160,14 +162,26 @@ def _reason(boards: Sequence[BoardSamples]) -> str | None:
             told[board.refused.get("power", "the power was not read")] = None
         if not held(board.at_ns, board.sm_clock_mhz):
             told[board.refused.get("sm_clock", "the SM clock was not read")] = None
+        if not _tells_reasons(board):
+            told[board.refused.get("clock_reasons", "what holds the clock down was not read")] = None
         if not board.activity():
             why = board.refused.get("activity") or board.refused.get("sm")
             told[why or "the SM activity was not read again and again"] = None
     return "; ".join(told) or None
 
 
-def _capped(boards: Sequence[BoardSamples], edges: Sequence[int]) -> list[tuple[int, int, str]]:
-    """When what took away from the clock of any board; what a chart cannot tell apart is joined."""
+def _tells_reasons(board: BoardSamples) -> bool:
+    return any(bits >= 0 for bits in board.reasons)
+
+
+def _capped(boards: Sequence[BoardSamples], edges: Sequence[int]) -> list[tuple[int, int, str]] | None:
+    """When what took away from the clock of any board; what a chart cannot tell apart is joined.
+
+    Returns:
+        ``None`` where a board does not tell: that nothing was read is not that nothing held it down.
+    """
+    if not all(map(_tells_reasons, boards)):
+        return None
     first, last = edges[0], edges[-1]
     found: list[tuple[int, int, str]] = []
     for bit, name in enumerate(REASONS):

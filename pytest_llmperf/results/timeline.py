@@ -55,7 +55,10 @@ class Timeline(Model):
         description="share of the SMs that had work, mean over the boards and the stretch; null where a board does not "
         "tell"
     )
-    capped: list[Capped] = Field(description="the longest, in the order of time; those a stretch apart are joined")
+    capped: list[Capped] | None = Field(
+        description="the longest, in the order of time; those a stretch apart are joined; null where a board does not "
+        "tell"
+    )
     capped_left_out: int = Field(default=0, description="shorter ones that are not among them")
     phases: list[PhaseSpan] = Field(description="in the order of time")
     reason: str | None = Field(default=None, description="why something of it is null")

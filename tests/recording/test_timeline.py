@@ -156,8 +156,13 @@ class TestCapped:
     def test_an_idle_board_and_a_locked_clock_are_no_capping(self):
         assert self.capped(lambda t: IDLE | 1 << REASONS.index("applications_clocks"))["capped"] == []
 
-    def test_what_was_not_read_is_no_capping(self):
-        assert self.capped(lambda t: -1)["capped"] == []
+    def test_what_was_never_read_is_not_known(self):
+        found = self.capped(lambda t: -1)
+        assert (found["capped"], found["capped_left_out"]) == (None, 0)
+        assert "what holds the clock down was not read" in found["reason"]
+
+    def test_a_reading_that_failed_is_no_capping(self):
+        assert self.capped(lambda t: -1 if t < S else 0)["capped"] == []
 
     def test_each_reason_for_itself(self):
         heat = 1 << REASONS.index("hw_thermal_slowdown")

@@ -131,7 +131,20 @@ def test_capping_is_named_once_a_reason_and_phases_by_what_they_are():
     ]  # fmt: skip
     assert drawn.params["phases"] == ["prefill", "decode", "prefill and decode together"]
     assert drawn.params["shown"] == ["prefill and decode together"]
-    assert "held down by sw_power_cap, sw_thermal_slowdown" in drawn.description
+    assert "held down by sw_power_cap, sw_thermal_slowdown." in drawn.description
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"capped": []}, "nothing held the clock down"),
+        ({"capped": None}, "what holds the clock down was not read"),
+        ({"capped_left_out": 1}, "held down by sw_power_cap (1 shorter stretch not marked)"),
+        ({"capped_left_out": 3}, "held down by sw_power_cap (3 shorter stretches not marked)"),
+    ],
+)
+def test_a_trace_says_what_held_the_clock_down_and_nothing_only_where_it_was_read(changed, said):
+    assert said in chart(gated(timeline=timeline() | changed), "trace").description
 
 
 def test_a_breakdown_adds_up_and_stands_beside_the_baseline():

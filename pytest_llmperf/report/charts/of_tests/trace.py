@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_llmperf.report.charts.chart import Chart, Row, number, slug
 from pytest_llmperf.report.units import format_value, printable
+from pytest_llmperf.report.wording import plural
 from pytest_llmperf.results import TestRecord, Timeline
 
 __all__ = ["trace"]
@@ -47,7 +48,7 @@ def _capped(line: Timeline) -> list[Row]:
     middle = (line.seconds[0] + line.seconds[-1]) / 2
     seen: set[str] = set()
     rows: list[Row] = []
-    for held in line.capped:
+    for held in line.capped or ():
         first = held.reason not in seen
         left = held.start <= middle
         seen.add(held.reason)
@@ -72,8 +73,7 @@ def _told(line: Timeline) -> str:
     if clocks:
         low, high = min(clocks) / 1e6, max(clocks) / 1e6
         said += f"; SM clock {low:.0f} MHz" if round(low) == round(high) else f"; SM clock {low:.0f} to {high:.0f} MHz"
-    reasons = list(dict.fromkeys(held.reason for held in line.capped))
-    said += f"; held down by {', '.join(reasons)}" if reasons else "; nothing held the clock down"
+    said += _held_down(line)
     spans = {name: sum(s.end - s.start for s in line.phases if s.phase == name) for name in _PHASES}
     counts = {name: sum(span.phase == name for span in line.phases) for name in _PHASES}
     told = [
@@ -82,3 +82,14 @@ def _told(line: Timeline) -> str:
         if seconds > 0
     ]
     return f"{said}. {'Phases: ' + ', '.join(told) if told else 'Phases are not known'}."
+
+
+def _held_down(line: Timeline) -> str:
+    """What took from the clock; that nothing did only where it was read."""
+    if line.capped is None:
+        return "; what holds the clock down was not read"
+    if not line.capped:
+        return "; nothing held the clock down"
+    reasons = ", ".join(dict.fromkeys(held.reason for held in line.capped))
+    more = f" ({plural(line.capped_left_out, 'shorter stretch', 'shorter stretches')} not marked)"
+    return f"; held down by {reasons}{more if line.capped_left_out else ''}"
