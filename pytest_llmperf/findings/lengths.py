@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,18 +94,19 @@ def _length(tokens: int | str | None) -> float:
 
 @dataclass(frozen=True)
 class _Step:
-    """From one length to the next one of the grid, at one other length.
+    """From one length to the next one of the grid, at each length of the other kind that has both.
 
     Attributes:
         first: Tokens.
         last: Likewise, more.
-        at: Tokens of the other kind.
-        seconds: That the latency grows by.
+        at: Lengths of the other kind, rising.
+        seconds: That the latency grows by: the median over them. The time to a first token is noisy, and may have two
+            values for one prompt; a single pair of points would tell of that as much as of the lengths.
     """
 
     first: int
     last: int
-    at: int
+    at: tuple[int, ...]
     seconds: float
 
     def cost(self, tokens: int) -> float:
@@ -112,11 +114,17 @@ class _Step:
         return self.seconds / (self.last - self.first) * tokens
 
 
-def _steps(points: Sequence[Point], along: str, other: str, at: int) -> list[_Step]:
-    """The steps along one length, of the points at one value of the other."""
-    known = {getattr(point.axes, along): point.value("e2e_latency") or 0.0
-             for point in points if getattr(point.axes, other) == at}  # fmt: skip
-    return [_Step(one, two, at, known[two] - known[one]) for one, two in pairwise(sorted(known))]
+def _steps(points: Sequence[Point], along: str, other: str) -> list[_Step]:
+    """The steps along one length."""
+    known = {(_whole(getattr(p.axes, along)), _whole(getattr(p.axes, other))): p.value("e2e_latency") or 0.0
+             for p in points}  # fmt: skip
+    found = []
+    for one, two in pairwise(sorted({length for length, _ in known})):
+        at = tuple(sorted(length for first, length in known if first == one and (two, length) in known))
+        if at:
+            grows = statistics.median(known[two, length] - known[one, length] for length in at)
+            found.append(_Step(one, two, at, grows))
+    return found
 
 
 def _nearest(steps: Sequence[_Step], tokens: int) -> _Step | None:
@@ -126,18 +134,17 @@ def _nearest(steps: Sequence[_Step], tokens: int) -> _Step | None:
 
 def _costs(points: Sequence[Point], subject: str) -> list[str]:
     """What more tokens cost where the grid has such steps: attention makes those of long prompts dearer."""
-    shortest = min(_whole(point.axes.output_len) for point in points)
-    prompts = _steps(points, "input_len", "output_len", shortest)
-    prompt = _nearest(prompts, _PROMPT)
-    output = None if prompt is None else _nearest(_steps(points, "output_len", "input_len", prompt.first), _OUTPUT)
+    prompts = _steps(points, "input_len", "output_len")
+    prompt, output = _nearest(prompts, _PROMPT), _nearest(_steps(points, "output_len", "input_len"), _OUTPUT)
     if prompt is None or output is None or prompt.seconds <= 0 or output.seconds <= 0:
         return [f"The lengths of this grid do not tell what a prompt token and what an output token cost ({subject})."]
     one, other = prompt.cost(_PROMPT), output.cost(_OUTPUT)
     word = "less than" if one < other else "more than"
     told = [
         f"{_PROMPT} more prompt tokens cost {quantity(one, 'ttft')}, {word} {_OUTPUT} more output tokens, "
-        f"{quantity(other, 'ttft')} ({subject}; from {prompt.first} to {prompt.last} prompt tokens at {prompt.at} of "
-        f"output, and from {output.first} to {output.last} output tokens at {output.at} of prompt)."
+        f"{quantity(other, 'ttft')} ({subject}; from {prompt.first} to {prompt.last} prompt tokens at "
+        f"{_over(prompt.at)} of output, and from {output.first} to {output.last} output tokens at {_over(output.at)} "
+        "of prompt)."
     ]
     rising = [step for step in prompts if step.seconds > 0]
     least, most = (choose(rising, key=lambda step: step.cost(_PROMPT)) for choose in (min, max))
@@ -147,6 +154,13 @@ def _costs(points: Sequence[Point], subject: str) -> list[str]:
             f"{least.last}, and {quantity(most.cost(_PROMPT), 'ttft')} from {most.first} to {most.last}."
         )
     return told
+
+
+def _over(lengths: Sequence[int]) -> str:
+    """At which lengths a step was taken."""
+    if len(lengths) == 1:
+        return str(lengths[0])
+    return f"{lengths[0]} to {lengths[-1]} (median of {len(lengths)})"
 
 
 def _whole(tokens: int | str | None) -> int:
