@@ -117,10 +117,10 @@ def test_a_board_that_worked_was_not_idle(utilization, reasons, busy):
 
 
 class Watched:
-    """A watch that notes the time of its calls."""
+    """A watch that notes the time of its calls, and reads one set of samples after the other, the last one forever."""
 
-    def __init__(self, clock, broken=False):
-        self.clock, self.broken, self.at = clock, broken, []
+    def __init__(self, clock, *reads, broken=False):
+        self.clock, self.reads, self.broken, self.at = clock, list(reads) or [samples()], broken, []
 
     async def begin(self):
         self.at.append(self.clock.now())
@@ -129,7 +129,7 @@ class Watched:
         self.at.append(self.clock.now())
         if self.broken:
             raise EngineError("The process ended.")
-        return [samples()]
+        return [self.reads.pop(0) if len(self.reads) > 1 else self.reads[0]]
 
 
 def test_first_it_settles_then_it_is_read():
@@ -139,6 +139,51 @@ def test_first_it_settles_then_it_is_read():
         power = runner.run(idle_power(watch, clock, settle_s=0.5, window_s=1.25))
     assert watch.at == [500 * MS, 1750 * MS]
     assert power.watts == pytest.approx(80)
+
+
+def read(*reads):
+    clock = VirtualClock()
+    watch = Watched(clock, *reads)
+    with clock.runner() as runner:
+        power = runner.run(idle_power(watch, clock, settle_s=1, window_s=1.5))
+    return power, len(watch.at) // 2
+
+
+def falling(first, last, **more):
+    """A board that drops from one power to another in the middle."""
+    made, after = samples(watts=first, **more), samples(watts=last, **more)
+    half = len(made.at_ns) // 2
+    made.power_w[half:] = after.power_w[half:]
+    if made.counter_j:
+        joules, at = [], len(made.counter_j) // 2
+        for number, value in enumerate(made.counter_j):
+            since = max(0, number // 5 * 5 - at // 5 * 5)  # whole ticks of 100 ms at the lower power
+            joules.append(value - (first - last) * since * 0.02)
+        made.counter_j[:] = type(made.counter_j)(made.counter_j.typecode, joules)
+    return made
+
+
+@pytest.mark.parametrize("counter_ms", [100, None])
+def test_a_board_that_has_not_come_to_rest_is_read_again(counter_ms):
+    power, times = read(
+        falling(120.0, 80.0, counter_ms=counter_ms), falling(84.0, 79.0, counter_ms=counter_ms),
+        samples(watts=79.0, counter_ms=counter_ms),
+    )  # fmt: skip
+    assert times == 3
+    assert power.watts == pytest.approx(79)
+
+
+def test_one_that_never_rests_says_so_in_its_error():
+    power, times = read(falling(120.0, 80.0))
+    assert times == 10
+    assert power.watts == pytest.approx(100, rel=0.1)
+    assert power.error == pytest.approx(20, rel=0.15)
+    assert read(samples())[0].error < 1
+
+
+def test_one_that_is_busy_is_not_waited_for():
+    power, times = read(samples(utilization=(0.9,)))
+    assert (power.cause, times) == ("busy", 1)
 
 
 def test_how_long_to_read():
