@@ -102,6 +102,8 @@ class EngineInfo:
         special_tokens: Ids that a prompt of ordinary text would not hold.
         args: All engine arguments in force.
         treatment: The ones of them that came from the command line: what is being tested.
+        limits: What it came to by itself, as far as it tells, under vLLM's names: ``max_num_seqs`` and
+            ``max_num_batched_tokens`` a step, and the KV cache's ``num_gpu_blocks`` of ``block_size`` tokens.
     """
 
     kind: str
@@ -122,6 +124,7 @@ class EngineInfo:
     special_tokens: frozenset[int]
     args: Mapping[str, Any]
     treatment: Mapping[str, Any]
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 class Engine(Protocol):

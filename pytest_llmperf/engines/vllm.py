@@ -116,6 +116,7 @@ class VllmEngine(StreamingEngine):
             special_tokens=special_tokens(hf_config),
             args=complete_arguments(self._spec),
             treatment=dict(self._spec.choice.treatment),
+            limits=_limits(config),
         )
 
     async def generate(self, request: Request) -> AsyncIterator[Chunk]:
@@ -218,6 +219,17 @@ def _log_to(stream: TextIO | None) -> None:
         # By name: pytest hangs handlers of its own on loggers while it captures.
         if handler.get_name() == "vllm" and isinstance(handler, logging.StreamHandler) and stream is not None:
             handler.setStream(stream)
+
+
+def _limits(config: Any) -> dict[str, int]:
+    """What vLLM came to; its core tells the front end how many blocks the memory that was left makes."""
+    found = {
+        "max_num_seqs": getattr(config.scheduler_config, "max_num_seqs", None),
+        "max_num_batched_tokens": getattr(config.scheduler_config, "max_num_batched_tokens", None),
+        "block_size": getattr(config.cache_config, "block_size", None),
+        "num_gpu_blocks": getattr(config.cache_config, "num_gpu_blocks", None),
+    }
+    return {name: number for name, number in found.items() if type(number) is int and number > 0}
 
 
 def _one_line(error: Exception) -> str:

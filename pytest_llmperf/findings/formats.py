@@ -58,11 +58,9 @@ def _params(point: Point) -> int | None:
 
 def kv_capacity(point: Point) -> float | None:
     """Tokens that the KV cache of the engine holds; ``None`` where it does not tell."""
-    engine = point.test.engine
-    blocks, each = (None if engine is None else engine.args.get(name) for name in ("num_gpu_blocks", "block_size"))
-    if isinstance(blocks, bool) or isinstance(each, bool) or not isinstance(blocks, int) or not isinstance(each, int):
-        return None
-    return float(blocks * each)
+    limits = {} if point.test.engine is None else point.test.engine.limits
+    blocks, each = limits.get("num_gpu_blocks"), limits.get("block_size")
+    return None if blocks is None or each is None else float(blocks * each)
 
 
 def _weights(point: Point) -> float | None:

@@ -50,7 +50,10 @@ def _finding(everywhere: Sequence[Point], labels: Labels) -> Finding:
         column("engine_sequences", "Sequences that the engine holds"),
     ]  # fmt: skip
     token, sequence = format_value(each, "B"), format_value(each * _CONTEXTS[0], "B")
-    sentences = [f"A token of {short(axes.model)} takes {token} of KV cache, a sequence of 1,024 tokens {sequence}."]
+    shown = labels.serving(axes, "clock", "enforce_eager", "policy", "arrival", "model")
+    serving = [part for part in shown if part != short(axes.model)]
+    model = short(axes.model) + (f" ({', '.join(serving)})" if serving else "")
+    sentences = [f"A token of {model} takes {token} of KV cache, a sequence of 1,024 tokens {sequence}."]
     if left is not None and roof.memory_bytes and roof.weight_bytes:
         sentences.append(
             f"The weights ({format_value(roof.weight_bytes, 'B')}) leave {format_value(left, 'B')} of "
@@ -64,8 +67,7 @@ def _finding(everywhere: Sequence[Point], labels: Labels) -> Finding:
         held = [tokens for p in everywhere if p.axes.tensor_parallel_size == gpus and (tokens := kv_capacity(p))]
         if held:
             sentences.append(f"On {gpus} GPUs it holds {max(held):,.0f}.")
-    shown = labels.serving(axes, "clock", "enforce_eager", "policy", "arrival", "model")
-    told = [short(axes.model), *(part for part in shown if part != short(axes.model))]
+    told = [short(axes.model), *serving]
     return finding("kv_cache", slug(*told), f"KV cache: {', '.join(told)}", sentences, columns, rows, everywhere)
 
 

@@ -260,8 +260,8 @@ def _prompt_share(point: Point) -> float:
 def _runs_at_once(point: Point) -> bool:
     """Whether the engine lets all sequences of the batch decode together, as far as it tells."""
     engine = point.test.engine
-    most = None if engine is None else engine.args.get("max_num_seqs")
-    return not isinstance(most, int) or point.axes.size <= most
+    most = None if engine is None else engine.limits.get("max_num_seqs")
+    return most is None or point.axes.size <= most
 
 
 def predicted_corner(points: Sequence[Point]) -> tuple[float, str] | None:

@@ -24,6 +24,7 @@ def engine_record(info: EngineInfo) -> dict[str, Any]:
     record["tensor_parallel_size"] = info.tensor_parallel_size
     record["args"] = plain(info.args)
     record["treatment"] = plain(info.treatment)
+    record["limits"] = dict(info.limits)
     return record
 
 

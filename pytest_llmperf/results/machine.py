@@ -69,6 +69,11 @@ class Engine(Model):
     model: str
     args: dict[str, Any] = Field(description="all arguments in force")
     treatment: dict[str, Any] = Field(description="those of them that came from the command line")
+    limits: dict[str, int] = Field(
+        default_factory=dict,
+        description="what it came to by itself, under vLLM's names, as far as it tells: max_num_seqs, "
+        "max_num_batched_tokens, block_size, num_gpu_blocks",
+    )
     simulated: bool
     device: str
     dtype: str

@@ -84,6 +84,11 @@ def test_measure_save_and_gate(vllm, pytester):
     decode = tests["test_decode[4]"]
     assert (decode["engine"]["kind"], decode["engine"]["simulated"]) == ("vllm", False)
     assert decode["engine"]["treatment"] == {"enforce_eager": True}
+    limits = decode["engine"]["limits"]
+    assert limits.keys() == {"max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks"}
+    assert f"cache size: {limits['num_gpu_blocks'] * limits['block_size']:,} tokens" in "".join(
+        log.read_text() for log in (pytester.path / "report/logs").glob("engine-*.log")
+    )
     # 4 requests of 32 tokens, twice a launch; what the server counted.
     assert decode["requests"]["output_tokens"] == 4 * 32 * 2 * len(decode["metrics"]["tpot"]["launches"])
     assert decode["requests"]["token_source"] == "server"

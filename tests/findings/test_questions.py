@@ -281,7 +281,7 @@ def test_a_load_with_long_prompts_does_not_tell_when_decode_turns_compute_bound(
 
 
 def test_batches_beyond_what_the_engine_runs_at_once_do_not_count():
-    tests = loads(lambda batch: max(0.02, 0.02 / 100 * min(batch, 128)), engine={"args": {"max_num_seqs": 128}})
+    tests = loads(lambda batch: max(0.02, 0.02 / 100 * min(batch, 128)), engine={"limits": {"max_num_seqs": 128}})
     [finding] = asked("latency_throughput", *tests)
     assert "Batch 256 is more than the engine runs at once" in said(finding)
 
@@ -364,7 +364,7 @@ def test_curves_that_fall_have_no_knee(throughput, latency, told):
 )
 def test_batches_that_show_no_corner_claim_none(tpots, limit, told):
     sizes = (1, 2, 4, 8, 16)
-    engine = {} if limit is None else {"args": {"max_num_seqs": limit}}
+    engine = {} if limit is None else {"limits": {"max_num_seqs": limit}}
     tests = loads(dict(zip(sizes, tpots, strict=True)).get, sizes, engine=engine, record={"roof": roof()})
     [finding] = asked("latency_throughput", *tests)
     assert told in said(finding)
@@ -460,8 +460,8 @@ def test_the_lengths_give_the_cost_of_a_token():
     [finding] = asked("lengths", *lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o))
     assert finding.sentences[0] == (
         "512 more prompt tokens cost 51.20 ms, less than 8 more output tokens, 160.0 ms (batch 1; from 128 to "
-        "512 prompt "
-        "tokens at 1 of output, and from 1 to 8 output tokens at 128 of prompt)."
+        "512 prompt tokens at 1 to 256 (median of 3) of output, and from 1 to 8 output tokens at 128 to 4096 (median "
+        "of 3) of prompt)."
     )
     assert "no point is further from it than 0.0 %" in said(finding)
     assert "31 % with 3000" not in said(finding)
@@ -478,14 +478,27 @@ def test_a_cost_that_grows_is_told_where_it_is_measured_and_over_which_range():
     assert finding.sentences[0].startswith(
         "512 more prompt tokens cost 90.52 ms, less than 8 more output tokens, 160.0 ms"
     )
-    assert "from 512 to 1024 prompt tokens at 8 of output, and from 8 to 16 output tokens at 512 of prompt" in said(
-        finding
-    )
+    assert "from 512 to 1024 prompt tokens at 8 to 64 (median of 3) of output, and from 8 to 16 output" in said(finding)
     assert (
         "For each 512 prompt tokens it is 70.86 ms from 256 to 512, and 129.8 ms from 1024 to 2048."
         in finding.sentences
     )
     assert "Latency =" not in said(finding) or "-" not in said(finding).partition("Latency =")[2][:12]
+
+
+def test_a_single_odd_first_token_does_not_tell_what_a_prompt_costs():
+    """As seen on an H200: one prompt of 512 tokens took 29 ms, all others 17, and one of 1024 took 27."""
+    odd = {(512, 1): 0.029, (512, 16): 0.029}
+    first = {128: 0.0095, 512: 0.0174, 1024: 0.0266}
+    grid = lengths(lambda i, o: odd.get((i, o), first[i]) + 0.0045 * (o - 1), tuple(first), (1, 8, 16, 64, 256))
+    [finding] = asked("lengths", *grid)
+    assert finding.sentences[0].startswith("512 more prompt tokens cost 9.200 ms, less than 8 more output tokens, 36.0")
+
+
+def test_a_step_that_no_other_length_has_twice_is_none():
+    grid = lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o, (128, 640, 1152), (8, 16, 64))
+    [finding] = asked("lengths", *(one for one in grid if one["nodeid"] != "n[640-16]"))
+    assert "from 8 to 16 output tokens at 128 to 1152 (median of 2) of prompt" in said(finding)
 
 
 def test_a_dear_prompt_is_more():
@@ -540,7 +553,7 @@ def test_a_point_that_was_preempted_has_no_efficiency():
 
 def test_a_cache_that_is_too_small_for_the_batch_is_known_without_preemptions():
     small, large = ({"num_gpu_blocks": blocks, "block_size": 16} for blocks in (100, 1000))
-    tests = [case(f"s[{n}]", batch=16, engine={"tensor_parallel_size": n, "args": small if n == 1 else large},
+    tests = [case(f"s[{n}]", batch=16, engine={"tensor_parallel_size": n, "limits": small if n == 1 else large},
                   values={"tpot": 0.04 / n}) for n in (1, 2)]  # fmt: skip
     [finding] = asked("scaling", *tests)
     assert "efficiency 1" not in said(finding)
@@ -642,7 +655,7 @@ def test_one_policy_alone_is_no_comparison():
 
 
 def formatted(name, tpot, blocks, record=None, **engine):
-    engine["args"] = {"num_gpu_blocks": blocks, "block_size": 16, **engine.pop("args", {})}
+    engine["limits"] = {"num_gpu_blocks": blocks, "block_size": 16}
     return case(f"f[{name}]", batch=16, engine=engine, values={"tpot": tpot, "tpj": 1 / tpot}, record=record)
 
 
@@ -757,7 +770,7 @@ def test_half_a_roof_says_why():
 
 
 def test_the_kv_cache_beside_the_weights():
-    served = case("t", engine={"args": {"max_model_len": 4096, "num_gpu_blocks": 1000, "block_size": 16}},
+    served = case("t", engine={"args": {"max_model_len": 4096}, "limits": {"num_gpu_blocks": 1000, "block_size": 16}},
                   values={"tpot": 1.0}, record={"roof": roof()})  # fmt: skip
     [finding] = asked("kv_cache", served)
     assert column(finding, "context") == [768, 1024, 2048, 4096]

@@ -199,7 +199,7 @@ class TestFormats:
 
     def test_a_small_kv_cache_holds_twice_the_sequences(self, h200):
         blocks = {
-            form: h200.tests[f"test_quantization.py::test_format[{form}-16]"]["engine"]["args"]["num_gpu_blocks"]
+            form: h200.tests[f"test_quantization.py::test_format[{form}-16]"]["engine"]["limits"]["num_gpu_blocks"]
             for form in ("as-stored", "kv-fp8")
         }
         assert blocks["kv-fp8"] == pytest.approx(2 * blocks["as-stored"], rel=0.01)

@@ -25,7 +25,7 @@ from pytest_llmperf.engines.openai.load.workers import Workers
 from pytest_llmperf.engines.openai.negotiation import PROBE_TOKENS, negotiate
 from pytest_llmperf.engines.openai.outputs import form_of, read, request_body
 from pytest_llmperf.engines.openai.served import ServedModel, find_model, presentable
-from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, parse
+from pytest_llmperf.engines.openai.server_metrics import Snapshot, between, kv_cache, parse
 from pytest_llmperf.engines.openai.settings import Settings, settings_of
 from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineSpec
@@ -145,7 +145,8 @@ class OpenAIEngine:
         if self._dialect.endpoint == "chat" and answer.input_tokens is not None:
             self._dialect = replace(self._dialect, overhead=max(0, answer.input_tokens - len(self._probe_prompt())))
         version = await asyncio.to_thread(inquiry.json, f"{address.root}/version")
-        return self._info(version)
+        page = await asyncio.to_thread(inquiry.text, f"{address.root}/metrics")
+        return replace(self._info(version), limits={} if page is None else kv_cache(page))
 
     async def _check_survived(self, error: str) -> None:
         """Tell a server that failed our first request from one that died of it.

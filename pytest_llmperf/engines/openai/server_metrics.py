@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from pytest_llmperf.engines.openai.histogram import PARTS, Histogram, is_told, merged
 
-__all__ = ["ServerSide", "Snapshot", "between", "disagreements", "parse"]
+__all__ = ["ServerSide", "Snapshot", "between", "disagreements", "kv_cache", "parse"]
 
 # By what we call them: the names in vLLM 0.32, then those of older versions. Counters without their "_total".
 _COUNTERS = {
@@ -43,6 +43,9 @@ _HISTOGRAMS = {
     "decode": ("vllm:request_decode_time_seconds",),
     "lengths": ("vllm:request_generation_tokens",),
 }
+
+#: Its labels are the settings of the KV cache, one sample an engine.
+_KV_CACHE = "vllm:cache_config_info"
 
 #: A prefix cache that answers more than this share of the tokens by chance does not exist.
 _HIT_RATE = 0.01
@@ -156,6 +159,28 @@ def _split(name: str) -> tuple[str, str | None]:
 def _chosen(names: Mapping[str, tuple[str, ...]], there: Mapping[str, object]) -> list[tuple[str, str]]:
     """Our name with the first of vLLM's names that is there, for each of which one is."""
     return [(ours, next(n for n in theirs if n in there)) for ours, theirs in names.items() if there.keys() & theirs]
+
+
+def kv_cache(text: str) -> dict[str, int]:
+    """The KV cache of a server, from its ``/metrics`` page: ``num_gpu_blocks`` of ``block_size`` tokens.
+
+    Of several engines (data parallelism) each sample tells what all of them hold together.
+
+    Returns:
+        Nothing where the page is another's, or does not tell both, or its engines' blocks differ in size.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        told = [sample.labels for family in text_string_to_metric_families(text) for sample in family.samples
+                if sample.name == _KV_CACHE]  # fmt: skip
+        sizes = {int(labels["block_size"]) for labels in told}
+        blocks = max((int(labels["num_gpu_blocks"]) for labels in told), default=0)
+    except Exception:  # the parser stumbles over odd text in many ways, and a label may be "None"
+        return {}
+    if len(sizes) != 1 or min(sizes) < 1 or blocks < 1:
+        return {}
+    return {"block_size": sizes.pop(), "num_gpu_blocks": blocks}
 
 
 def between(before: Snapshot, after: Snapshot) -> ServerSide | None:

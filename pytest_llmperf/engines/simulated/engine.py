@@ -129,6 +129,7 @@ class SimulatedEngine(StreamingEngine):
             special_tokens=frozenset(),
             args={**self._settings, **self._spec.arguments, **deployed.in_force},
             treatment=dict(self._spec.choice.treatment),
+            limits=deployed.in_force,
         )
 
     def _admit(self, request: Request) -> Served:

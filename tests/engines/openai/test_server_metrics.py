@@ -18,6 +18,7 @@ from pytest_llmperf.engines.openai.server_metrics import (
     Snapshot,
     between,
     disagreements,
+    kv_cache,
     parse,
 )
 
@@ -266,3 +267,28 @@ class TestDisagreements:
 
     def test_a_prefix_that_the_workload_shares_is_no_disagreement(self):
         assert disagreements(10, 100, self.SIDE, shared_prefix=True) == []
+
+
+INFO = (
+    'vllm:cache_config_info{{block_size="{size}",cache_dtype="auto",engine="{engine}",num_gpu_blocks="{blocks}"}} 1.0\n'
+)
+
+
+class TestKvCache:
+    def test_a_page_tells_its_blocks(self):
+        assert kv_cache(INFO.format(size=16, engine=0, blocks=58672)) == {"block_size": 16, "num_gpu_blocks": 58672}
+
+    def test_engines_of_one_server_tell_what_they_hold_together(self):
+        text = INFO.format(size=32, engine=0, blocks=200) + INFO.format(size=32, engine=1, blocks=200)
+        assert kv_cache(text) == {"block_size": 32, "num_gpu_blocks": 200}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "", BEFORE, "<html>", "vllm:cache_config_info 1.0\n", INFO.format(size=16, engine=0, blocks="None"),
+            INFO.format(size="None", engine=0, blocks=1), INFO.format(size=16, engine=0, blocks=0),
+            INFO.format(size=16, engine=0, blocks=5) + INFO.format(size=32, engine=1, blocks=5),
+        ],
+    )  # fmt: skip
+    def test_and_another_page_does_not(self, text):
+        assert kv_cache(text) == {}

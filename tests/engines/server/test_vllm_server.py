@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import psutil
 import pytest
 
+from pytest_llmperf.engines.openai.server_metrics import kv_cache
 from pytest_llmperf.engines.server import VllmServer
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec
 from pytest_llmperf.engines.vllm_arguments import argument_names
@@ -67,6 +68,11 @@ def test_it_serves_token_ids_tells_of_its_death_and_leaves_nothing(tmp_path, mon
             assert {chunk["choices"][0]["text"] for chunk in chunks} == {""}
             assert last["usage"] == {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10}
             assert "vllm:time_to_first_token_seconds_bucket" in get(f"{url}/metrics")
+            cache = kv_cache(get(f"{url}/metrics"))
+            assert (
+                f"cache size: {cache['num_gpu_blocks'] * cache['block_size']:,} tokens"
+                in (tmp_path / "server.log").read_text()
+            )
             assert "POST /v1/completions" not in (tmp_path / "server.log").read_text()
 
             family = [p for p in psutil.Process().children(recursive=True) if p not in before]
