@@ -12,7 +12,7 @@ __all__ = ["boards_of", "differing_arguments", "under_test"]
 
 _TITLES = {
     "engine": "engine", "engine_version": "engine version", "request": "requests", "driver": "driver",
-    "cuda": "CUDA", "boards": "board", "python": "Python", "plugin_version": "pytest-llmperf",
+    "cuda": "CUDA", "python": "Python", "plugin_version": "pytest-llmperf", "boards": "board",
 }  # fmt: skip
 
 
@@ -20,14 +20,20 @@ def under_test(test: TestRecord) -> list[str] | None:
     """Each difference as ``"engine version 0.11.0 (0.10.0 in the baseline)"``; ``None`` when one side is not known."""
     if not test.baseline_provenance or not test.provenance:
         return None
-    before, now = ({**side, "boards": boards_of(side)} for side in (test.baseline_provenance, test.provenance))
-    found = [
+    before, now = ({**side, "boards": _short(boards_of(side))} for side in (test.baseline_provenance, test.provenance))
+    # What somebody asked for comes first; another board of the same product is the least of what there is.
+    found = differing_arguments(_mapping(before.get("treatment")), _mapping(now.get("treatment")))
+    return found + [
         f"{title} {_text(now[name])} ({_text(before[name])} in the baseline)"
         for name, title in _TITLES.items()
         # What one of the two did not record is unknown, and no difference.
         if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]
     ]
-    return [*found, *differing_arguments(_mapping(before.get("treatment")), _mapping(now.get("treatment")))]
+
+
+def _short(uuids: str | None) -> str | None:
+    """Boards by the first group of their UUIDs, which tells them apart as a commit's first digits do."""
+    return None if uuids is None else ", ".join("-".join(uuid.split("-")[:2]) for uuid in uuids.split(", "))
 
 
 def boards_of(provenance: Mapping[str, Any] | None) -> str | None:

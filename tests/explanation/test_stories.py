@@ -140,12 +140,24 @@ def test_requests_that_pile_up_where_each_takes_longer_do_not_lead():
     assert sentences[1] == "Also with it: number of requests running 50.0 % higher (24, 16 in the baseline)."
 
 
+def test_another_board_comes_last_and_is_told_by_the_first_group_of_its_uuid():
+    boards = [
+        {"uuid": "GPU-30c9f437-070c-2f84-e111-7a3c6a6c8d47"},
+        {"uuid": "GPU-00000000-1111-2f84-e111-7a3c6a6c8d47"},
+    ]
+    first = told(SLOWER, DECODE, provenance={"treatment": {"enforce_eager": True}, "boards": boards})[0]
+    assert first.endswith(
+        "; under test: enforce_eager=true (not given in the baseline); board GPU-00000000, GPU-30c9f437 (GPU-1 in the "
+        "baseline)."
+    )
+
+
 def test_flags_under_test():
     now = {"engine_version": "0.12.0", "treatment": {"enforce_eager": True}, "driver": "580.2"}
     first = told(SLOWER, DECODE, provenance=now)[0]
     assert first.endswith(
-        "; under test: engine version 0.12.0 (0.11.0 in the baseline); driver 580.2 (570.1 in the baseline); "
-        "enforce_eager=true (not given in the baseline)."
+        "; under test: enforce_eager=true (not given in the baseline); engine version 0.12.0 (0.11.0 in the baseline); "
+        "driver 580.2 (570.1 in the baseline)."
     )
 
 

@@ -43,6 +43,8 @@ _REASONS = 3
 #: Further metrics of a test that are named there, and findings.
 _OTHERS = 3
 _FINDINGS = 7
+#: So many models, engines or devices are named; of more the first, and their number.
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ def measured(results: Results) -> list[tuple[str, str]]:
     """What was measured on what, at which clock, when, at which commit: pairs of a title and a text."""
     engines = serving_engines(results.tests)
     facts = [
-        ("Model", _either((_model(engine) for engine in engines), "model")),
+        ("Model", _models(engines)),
         ("Engine", _either((engine_name(engine) for engine in engines), "engine")),
         ("Board", _either((_board(engine) for engine in engines), "device") or _boards(results)),
         ("SM clock", _clocks(results.tests)),
@@ -226,10 +228,19 @@ def measured(results: Results) -> list[tuple[str, str]]:
     return [(title, text) for title, text in facts if text]
 
 
+def _models(engines: Iterable[Engine]) -> str:
+    """The models with their formats; where these are many, of how many models they are."""
+    kinds = {_model(engine): engine.model for engine in engines}
+    models = len(set(kinds.values()))
+    if len(kinds) <= _FEW or models == len(kinds):
+        return _either(kinds, "model")
+    return f"{next(iter(kinds))} and {len(kinds) - 1} more, formats of {plural(models, 'model')}"
+
+
 def _either(texts: Iterable[str], noun: str) -> str:
     """All texts where they are few, else the first and how many there are."""
     distinct = list(dict.fromkeys(texts))
-    if len(distinct) <= 3:
+    if len(distinct) <= _FEW:
         return ", ".join(distinct)
     return f"{distinct[0]} and {plural(len(distinct) - 1, f'more {noun}')}"
 
