@@ -10,7 +10,7 @@ import pytest
 from pytest_llmperf.errors import ChartError
 from pytest_llmperf.report.charts import charts_of_finding, charts_of_test, drawing, javascript, png, svg
 
-from .examples import GRID, IDLE, LOAD, ROOFLINE, gated, measured, run
+from .examples import GRID, IDLE, LOAD, ROOFLINE, finding, gated, measured, run
 from .test_templates import ALL
 
 BY_TEMPLATE = {chart.template: chart for chart in ALL}
@@ -82,6 +82,17 @@ def test_marks_are_labelled():
     drawn = svg(corner)
     assert ">predicted: 173<" in drawn
     assert ">measured: 90<" in drawn
+
+
+@pytest.mark.parametrize("width", [350, 640])
+def test_every_category_is_named_however_narrow_the_chart(width):
+    names = ("bfloat16", "eager", "fp8 KV cache", "fp8 weights", "float16, awq_marlin weights")
+    rows = [(name, batch, batch / 1000) for name in names for batch in (1, 16, 64)]
+    chart, *_ = charts_of_finding(finding("formats", ("format", "batch", "tpot"), rows), run())
+    drawn = svg(chart, width=width)
+    for word in ("bfloat16", "eager", "KV", "fp8", "float16,", "awq_marlin"):
+        assert f">{word}<" in drawn
+    assert drawn.count(">weights<") == 2
 
 
 def test_light_and_dark_differ_and_are_the_same_every_time():

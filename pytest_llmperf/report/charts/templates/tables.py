@@ -33,8 +33,12 @@ def _heatmap() -> alt.LayerChart:
 
 def _grouped() -> alt.LayerChart:
     """Bars side by side within a category."""
-    x = alt.X(field="$x", type="ordinal", title="$x_title", axis=alt.Axis(labelAngle=0), sort=None,
-              scale=alt.Scale(paddingInner=0.25))  # fmt: skip
+    # All are named: a word a line, as wide as a category with the space beside it.
+    axis = alt.Axis(
+        labelAngle=0, labelOverlap=False, labelExpr="split(datum.label, ' ')", labelFontSize=10,
+        labelLimit=alt.ExprRef("bandwidth('x') / 0.75"),
+    )  # fmt: skip
+    x = alt.X(field="$x", type="ordinal", title="$x_title", axis=axis, sort=None, scale=alt.Scale(paddingInner=0.25))
     offset = alt.XOffset(field="$series", type="ordinal")
     y = alt.Y(field="$y", type="quantitative", title="$y_title", scale=alt.Scale(zero=True))
     entries = legend("$series_title", 45, beside=130)
