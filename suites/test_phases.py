@@ -5,8 +5,8 @@ Prefill is a long prompt and one output token, decode a prompt of one token and 
 
 Options: none needed; no lock. ``--gpu-clock`` makes runs comparable with one another. ``-m sweep`` adds batches.
 
-Found on an H200 (clock free, batch 16): a prompt token took 0.0201 J and an output token 0.149 J, 7 times as much,
-and at batch 1 84 times; on a V100 about 50 times. Prefill draws the most power at full utilisation, decode
+Found on an H200 (clock free, batch 16): a prompt token took 0.0166 J and an output token 0.160 J, 10 times as much,
+and at batch 1 107 times; on a V100 about 50 times. Prefill draws the most power at full utilisation, decode
 less and evenly.
 """
 
