@@ -14,7 +14,7 @@ import jinja2
 import markupsafe
 
 from pytest_llmperf.errors import ResultsError
-from pytest_llmperf.report import charts
+from pytest_llmperf.report import charts, notices
 from pytest_llmperf.report.charts import Chart
 from pytest_llmperf.report.failures import told
 from pytest_llmperf.report.page import anchors, columns, embedded, facts, overview
@@ -62,8 +62,8 @@ def render(results: Results, template: Path | None = None) -> str:
             - the filters ``value`` (number, unit), ``change``, ``interval`` and ``strip`` (a metric and its verdict
               as inline SVG);
             - of the run: ``headline`` (``tone`` and ``text``), ``first_line``, ``changes``, ``reasons``,
-              ``unjudged``, ``first_findings``, ``measured`` (titles and texts), ``simulated``, ``judged`` and
-              ``upkeep``;
+              ``unjudged``, ``first_findings``, ``measured`` (titles and texts), ``simulated``, ``judged``,
+              ``notices`` (sentences) and ``upkeep``;
             - of a test: ``anchor(test)``, ``load``, ``clock``, ``launches``, ``decided``, ``gated``, ``missing`` and
               what else :mod:`~pytest_llmperf.report.page.facts` has; ``figures(test or finding)``: its charts, by the
               ids of their elements;
@@ -156,6 +156,7 @@ def _context(results: Results) -> dict[str, Any]:
         "measured": overview.measured(results),
         "simulated": overview.simulated(results),
         "judged": judged(results),
+        "notices": notices.of_run(results),
         "upkeep": sentences(results.baselines, results.run.command),
         "anchor": lambda owner: places[id(owner)],
         "anchor_of": {test.nodeid: places[id(test)] for test in tests},

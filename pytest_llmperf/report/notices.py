@@ -1,18 +1,21 @@
-"""What the terminal says below the table: of the measurement as a whole, and what a reader should know of it."""
+"""What is said of the measurement as a whole, and what a reader should know of it.
+
+The terminal has all of it below its table; what is true of the run, the page and the summary say as well.
+"""
 
 from __future__ import annotations
 
 import re
 import statistics
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 from pytest_llmperf.report.rows import without_columns
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.report.wording import by_kind, echoed, plural, short_name, unit_of, value_of
 from pytest_llmperf.results import Results, TestRecord
 
-__all__ = ["concerns", "measurement", "other_metrics", "repeated_advice"]
+__all__ = ["concerns", "measurement", "of_run", "other_metrics", "power_capped", "repeated_advice"]
 
 #: Kinds of warnings that are printed; the report has them all.
 _WARNINGS = 5
@@ -24,6 +27,8 @@ _TESTS, _FIGURES = 4, 6
 _FREE = re.compile(r"The clock ran free and gave way for (\d+)% of the time: (.*)\.", re.DOTALL)
 #: What a big board under load does all the time.
 _NORMAL = "power cap"
+#: Numbers of launches and repeats that are told one by one.
+_OFTEN = 3
 
 
 def other_metrics(results: Results, told: Collection[str] = ()) -> list[str]:
@@ -49,7 +54,12 @@ def other_metrics(results: Results, told: Collection[str] = ()) -> list[str]:
 def measurement(results: Results) -> list[str]:
     """What a table has no column for: rates that were served, and what the client says of itself."""
     serving = [line for test in results.tests if (line := _serving(test))]
-    return [*serving, *_overhead(results), *_accounts(results), *_gave_way(results)]
+    return [*serving, *_servers(results), *of_run(results)]
+
+
+def of_run(results: Results) -> list[str]:
+    """What is true of the run as a whole: how often things were measured, the client's part, and the power cap."""
+    return [*_often(results), *_overhead(results), *_clients(results), *_gave_way(results)]
 
 
 def concerns(results: Results) -> list[str]:
@@ -59,6 +69,29 @@ def concerns(results: Results) -> list[str]:
     more = len(kinds) - _WARNINGS
     left = [f"warnings of {plural(more, 'more kind')} are in the report"] if more > 0 else []
     return [*_advisory(results), *_advice(results), *warnings, *left]
+
+
+def _often(results: Results) -> list[str]:
+    """How many launches and repeats figures stand on: what occurs most often first."""
+    counted: Counter[tuple[int, int]] = Counter()
+    for test in results.tests:
+        launches = max((metric.launches for metric in test.metrics.values()), key=_size, default=[])
+        if (size := _size(launches)) > (0, 0):
+            counted[size] += 1
+    kinds = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    if not kinds:
+        return []
+    said = [f"{plural(launches, 'launch')} of {plural(repeats, 'repeat')}" for (launches, repeats), _ in kinds]
+    if len(kinds) == 1:
+        return [f"how often: {said[0]} a test"]
+    told = [f"{text} in {tests}" for text, (_, tests) in zip(said, kinds[:_OFTEN], strict=False)]
+    told[0] += f" of {plural(counted.total(), 'test')}"
+    more = sum(tests for _, tests in kinds[_OFTEN:])
+    return [f"how often: {', '.join([*told, *([f'other numbers in {more}'] if more else [])])}"]
+
+
+def _size(launches: Sequence[Sequence[float]]) -> tuple[int, int]:
+    return len(launches), max(map(len, launches), default=0)
 
 
 def _overhead(results: Results) -> list[str]:
@@ -74,17 +107,19 @@ def _overhead(results: Results) -> list[str]:
 
 def _gave_way(results: Results) -> list[str]:
     """That boards were capped by their power while their clock ran free: one line, as it is normal on big ones."""
-    shares = []
-    for test in results.tests:
-        found = [int(match[1]) for warning in test.warnings if (match := _power_capped(warning)) is not None]
-        if found:
-            shares.append(max(found))
+    shares = power_capped(results.tests)
     if not shares:
         return []
     least, most = min(shares), max(shares)
     share = f"{most} %" if least == most else f"{least} to {most} % (median {statistics.median(shares):.0f} %)"
     what = f"{len(shares)} of {plural(len(results.tests), 'test')}" if len(results.tests) > 1 else "the test"
     return [f"power cap: the clock ran free and gave way in {what}, for {share} of the time"]
+
+
+def power_capped(tests: Iterable[TestRecord]) -> list[int]:
+    """Of the tests whose free clock gave way to the power cap, for how many percent of the time it did."""
+    found = ([int(match[1]) for warning in test.warnings if (match := _power_capped(warning))] for test in tests)
+    return [max(shares) for shares in found if shares]
 
 
 def _power_capped(warning: str) -> re.Match[str] | None:
@@ -150,8 +185,14 @@ def _kinds_of_warnings(results: Results) -> list[tuple[str, int]]:
     )
 
 
-def _accounts(results: Results) -> list[str]:
-    """What the client of a server says of itself, and the server of itself beside what we measured."""
+def _servers(results: Results) -> list[str]:
+    """What servers say of themselves, beside what we measured."""
+    told = [t for t in results.tests if t.server and t.server[-1].reason is None]
+    return [f"{short_name(test.nodeid)} by the server's metrics: {_server(test)}" for test in told]
+
+
+def _clients(results: Results) -> list[str]:
+    """What the client of a server says of itself."""
     clients = [client for test in results.tests for client in test.client if client.output_tokens]
     if not clients:
         return []
@@ -168,8 +209,7 @@ def _accounts(results: Results) -> list[str]:
             f"; on a loopback server it erred by {first} (TTFT, p99) and {gaps} (gaps, p99), {more} "
             f"{calibration.chunk_rate:,.0f} chunks/s a worker"
         )
-    told = [test for test in results.tests if test.server and test.server[-1].reason is None]
-    return [client, *(f"{short_name(test.nodeid)} by the server's metrics: {_server(test)}" for test in told)]
+    return [client]
 
 
 def _serving(test: TestRecord) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_llmperf.report.commands import item_of, saving
@@ -30,6 +32,7 @@ __all__ = [
     "plural",
     "serving_engines",
     "short_name",
+    "under_test",
     "unit_of",
     "value_of",
     "values",
@@ -55,6 +58,23 @@ def engine_name(engine: Engine) -> str:
 def serving_engines(tests: Iterable[TestRecord]) -> list[Engine]:
     """The engines that served requests; what measures a device by itself stands in an engine's place and is none."""
     return [test.engine for test in tests if test.engine is not None and test.engine.kind != "hardware"]
+
+
+def under_test(tests: Iterable[TestRecord], most: int = 2) -> list[str]:
+    """The different sets of engine arguments under test, as JSON, and of how many tests where not of all.
+
+    Args:
+        tests: Of the run.
+        most: So many are told; of more their number.
+    """
+    given = [t.engine.treatment for t in tests if t.engine is not None and t.engine.kind != "hardware"]
+    counts = Counter(json.dumps(treatment, default=str, ensure_ascii=False) for treatment in given if treatment)
+    told = [
+        text if count == len(given) else f"{text} in {count} of {plural(len(given), 'test')}"
+        for text, count in counts.items()
+    ]
+    more = len(told) - most
+    return [*told[:most], *([f"{more} more"] if more > 0 else [])]
 
 
 def plural(count: int, noun: str, plural: str = "") -> str:

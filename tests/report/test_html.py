@@ -54,6 +54,16 @@ def test_the_first_screen_is_the_verdict_and_the_worst_regression():
     assert text.index("4.288 ms +7.2 %") < text.index("Every test")
 
 
+def test_the_first_screen_says_what_the_terminal_says_of_the_whole_run():
+    warned = "The clock ran free and gave way for 40% of the time: 9 of 300 samples throttled (power cap)."
+    text = words(render(results(record("t", warnings=[warned]), PASSED)))
+    said = (
+        "How often: 3 launches of 1 repeat a test. "
+        "Power cap: the clock ran free and gave way in 1 of 2 tests, for 40 % of the time."
+    )
+    assert text.index("1 measured") < text.index(said) < text.index("Every test")
+
+
 def test_an_anchor_is_told_apart_and_keeps_out_of_the_table_of_metrics():
     test = record(
         "t", verdict(change=0.01), verdict("tpot", "regressed", 0.2, against="anchor", saved_at="2026-03-01T0")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_llmperf.report.notices import concerns, measurement, other_metrics, repeated_advice
+from pytest_llmperf.report.notices import concerns, measurement, of_run, other_metrics, repeated_advice
 from pytest_llmperf.runner.clock import _gave_way
 
 from .records import metric, record, results, verdict
@@ -17,22 +17,41 @@ def capped(name, *fractions, causes=CAPPED, phase=""):
 
 def test_power_capping_is_one_line_a_run():
     tests = [capped("a", 0.33), capped("b", 0.07, 0.12), capped("c", 1.0, phase="half output: "), record("f.py::d")]
-    assert measurement(results(*tests)) == [
+    assert of_run(results(*tests))[1:] == [
         "power cap: the clock ran free and gave way in 3 of 4 tests, for 12 to 100 % (median 33 %) of the time"
     ]
     assert concerns(results(*tests)) == []
 
 
 def test_power_capping_of_one_test():
-    assert measurement(results(capped("a", 0.5))) == [
+    assert of_run(results(capped("a", 0.5)))[1:] == [
         "power cap: the clock ran free and gave way in the test, for 50 % of the time"
     ]
+
+
+def of_launches(*launches, count=1):
+    return [
+        record(f"f.py::t{launches}{n}", metrics={"tpot": metric("tpot") | {"launches": launches}}) for n in range(count)
+    ]
+
+
+def test_how_often_things_were_measured_is_told_the_commonest_first():
+    tests = [*of_launches([1.0]), *of_launches([1.0, 2.0], count=3), *of_launches([1.0, 2.0], [1.0, 2.0], count=2)]
+    assert of_run(results(*tests)) == [
+        "how often: 1 launch of 2 repeats in 3 of 6 tests, 2 launches of 2 repeats in 2, 1 launch of 1 repeat in 1"
+    ]
+    more = [*tests, *of_launches([1.0], [2.0], [3.0])]
+    assert of_run(results(*more))[0].endswith("1 launch of 1 repeat in 1, other numbers in 1")
+
+
+def test_of_a_run_without_figures_nothing_is_said():
+    assert of_run(results(record("f.py::a", metrics={}))) == []
 
 
 @pytest.mark.parametrize("causes", [("9 of 300 samples throttled (power cap, thermal slowdown)",), ("9 samples lost",)])
 def test_a_clock_that_gave_way_to_something_else_is_a_warning(causes):
     run = results(capped("a", 0.5, causes=causes), capped("b", 0.4, causes=causes))
-    assert measurement(run) == []
+    assert of_run(run) == ["how often: 3 launches of 1 repeat a test"]
     (told,) = concerns(run)
     assert told.startswith("a: The clock ran free and gave way for 50% of the time: ")
     assert told.endswith("(and 1 more of this kind)")
@@ -85,9 +104,10 @@ def served(goodput, completed, *, failed=0, **workload):
 def test_goodput_is_told_beside_the_requests_that_ended_and_never_as_more_than_was_offered():
     assert measurement(served(2.598, 2.598)) == [
         "test_open_loop: 100.0% of requests within every limit: goodput 2.598 of 2.598 requests/s that ended in the "
-        "window (20 arrivals drawn at 2/s)"
+        "window (20 arrivals drawn at 2/s)",
+        "how often: 1 launch of 1 repeat a test",
     ]
-    (said,) = measurement(served(0.5, 2.0, failed=3, arrival="constant"))
+    (said, _) = measurement(served(0.5, 2.0, failed=3, arrival="constant"))
     assert "25.0% of requests within every limit: goodput 0.500 of 2.000 requests/s" in said
     assert said.endswith(" that ended in the window, 3 of 40 requests failed (20 arrivals at 2/s)")
 

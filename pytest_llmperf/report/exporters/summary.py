@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 
+from pytest_llmperf.report import notices
 from pytest_llmperf.report.commands import item_of, saving
 from pytest_llmperf.report.exporters.markdown import code, fence, keep_within, table, text
 from pytest_llmperf.report.exporters.pictures import FOLDER, Picture
@@ -19,9 +19,9 @@ from pytest_llmperf.report.wording import (
     failed_otherwise,
     improved,
     judged,
-    launches_used,
     plural,
     serving_engines,
+    under_test,
     unit_of,
     value_of,
     values,
@@ -129,8 +129,7 @@ def _environment(results: Results) -> list[str]:
     lines = [f"- {text(one)}" for one in named]
     if more := distinct[len(named) :]:
         lines.append(f"- and {len(more)} more")
-    treatments = [json.dumps(e.treatment, default=str) for e in engines if e.treatment]
-    lines += [f"- arguments under test: {text(one)}" for one in list(dict.fromkeys(treatments))[:2]]
+    lines += [f"- arguments under test: {text(one)}" for one in under_test(results.tests)]
     if clocks := sorted({test.clock.locked_mhz for test in results.tests if test.clock.locked_mhz}):
         lines.append(f"- SM clock locked at {', '.join(f'{mhz:g}' for mhz in clocks[:20])} MHz")
     elif results.environment.gpus and engines:
@@ -289,8 +288,6 @@ def _judged(results: Results) -> list[str]:
             f"a change beyond its tolerance passes with a probability of at most {gate.pass_alpha:.3g} a metric; looks "
             f"after {', '.join(map(str, gate.looks))} launches"
         )
-    elif (used := launches_used(results)) is not None:
-        lines.append(f"{used:.1f} launches a test on average")
     anchors = {against(v) for t in results.tests for v in t.verdicts if v.against == "anchor"}
     if anchors:
         lines.append(f"compared with {text(', '.join(sorted(anchors)))} too, whose tolerance is the budget")
@@ -300,6 +297,7 @@ def _judged(results: Results) -> list[str]:
             f"smallest worsening that would have been called regressed: {format_change(min(quietest))} to "
             f"{format_change(max(quietest))}, by metric"
         )
+    lines += [text(sentence) for sentence in notices.of_run(results)]
     commit = f"commit {code(run.commit[:12])}" if run.commit else "no commit"
     dirty = " with uncommitted changes" if run.dirty else ""
     version = f"pytest-llmperf {text(run.plugin_version)}"

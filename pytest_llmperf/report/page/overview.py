@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pytest_llmperf.report.notices import power_capped
 from pytest_llmperf.report.units import format_change, format_value, shortened
 from pytest_llmperf.report.wording import (
     badness,
@@ -17,6 +18,7 @@ from pytest_llmperf.report.wording import (
     format_interval,
     plural,
     serving_engines,
+    under_test,
     unit_of,
     values,
     worst_regression,
@@ -221,6 +223,7 @@ def measured(results: Results) -> list[tuple[str, str]]:
         ("Model", _models(engines)),
         ("Engine", _either((engine_name(engine) for engine in engines), "engine")),
         ("Board", _either((_board(engine) for engine in engines), "device") or _boards(results)),
+        ("Arguments under test", ", ".join(under_test(results.tests))),
         ("SM clock", _clocks(results.tests)),
         ("Started", _when(results.run.started_at)),
         ("Commit", _commit(results)),
@@ -269,17 +272,20 @@ def _boards(results: Results) -> str:
 
 
 def _clocks(tests: Iterable[TestRecord]) -> str:
-    """``"900 MHz, locked"``, ``"750 to 1300 MHz, 12 locked clocks"``, ``"free"``."""
+    """``"900 MHz, locked"``, ``"750 to 1300 MHz, 12 locked clocks"``, ``"free, held down by ..."``."""
     tests = list(tests)
     locked = sorted({test.clock.locked_mhz for test in tests if test.clock.locked_mhz is not None})
     free = any(test.clock.locked_mhz is None and test.clock.observed_mhz is not None for test in tests)
+    freely = "free"
+    if capped := len(power_capped(tests)):
+        freely += f", held down by the power cap in {capped} of {plural(len(tests), 'test')}"
     if not locked:
-        return "free" if free else ""
+        return freely if free else ""
     if len(locked) == 1:
         text = f"{locked[0]:g} MHz, locked"
     else:
         text = f"{locked[0]:g} to {locked[-1]:g} MHz, locked at {len(locked)} clocks"
-    return f"{text}, and free" if free else text
+    return f"{text}, and {freely}" if free else text
 
 
 def _when(started_at: str) -> str:

@@ -130,7 +130,7 @@ def test_engine_treatment_and_clock_are_said():
     test = record("t", verdict(), engine=ENGINE | {"treatment": {"enforce_eager": True}})
     text = summary(results(test, PASSED))
     assert text.count("- vllm 0.32.0, mistral-7b (bfloat16) on NVIDIA H200\n") == 1
-    assert '- arguments under test: {"enforce&#95;eager": true}\n' in text
+    assert '- arguments under test: {"enforce&#95;eager": true} in 1 of 2 tests\n' in text
     assert "- SM clock locked at 900 MHz\n" in text
 
 
@@ -165,6 +165,13 @@ def test_few_results(count):
     text = summary(results(*[PASSED, REGRESSED][:count]))
     assert len(rows(text)) == (count + 1 if count else 0)
     assert ("No test measured anything." in text) == (count == 0)
+
+
+def test_the_last_section_says_what_the_terminal_says_of_the_whole_run():
+    warned = "The clock ran free and gave way for 40% of the time: 9 of 300 samples throttled (power cap)."
+    last = summary(results(record("t", warnings=[warned]), PASSED)).partition("#### How it was judged")[2]
+    assert "- how often: 3 launches of 1 repeat a test\n" in last
+    assert "- power cap: the clock ran free and gave way in 1 of 2 tests, for 40 % of the time\n" in last
 
 
 def test_nothing_gated_is_said():

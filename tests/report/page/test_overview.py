@@ -77,3 +77,35 @@ def test_one_finding_of_each_kind_is_told_first():
         for n, kind in enumerate(kinds)
     ]
     assert [finding.name for finding in overview.first_findings(findings)] == ["n0", "n2"]
+
+
+CAPPED = "The clock ran free and gave way for 40% of the time: 9 of 300 samples throttled (power cap)."
+
+
+def free(name, **fields):
+    seen = {"median": 1500.0, "min": 1200.0, "max": 1980.0}
+    return record(f"a.py::test_{name}", clock={"locked_mhz": None, "observed_mhz": seen}, **fields)
+
+
+def test_a_free_clock_is_said_to_be_held_down_by_the_power_cap():
+    tests = free("a", warnings=[CAPPED]), free("b")
+    assert dict(overview.measured(results(*tests)))["SM clock"] == "free, held down by the power cap in 1 of 2 tests"
+    assert dict(overview.measured(results(tests[1])))["SM clock"] == "free"
+    mixed = dict(overview.measured(results(*tests, PASSED)))["SM clock"]
+    assert mixed == "900 MHz, locked, and free, held down by the power cap in 1 of 3 tests"
+
+
+def test_arguments_under_test_are_on_the_first_screen():
+    treated = record("a.py::test_t", engine=ENGINE | {"treatment": {"compilation_config": {"fuse": False}}})
+    bare = record("a.py::test_h", engine=ENGINE | {"kind": "hardware"})
+    told = '{"compilation_config": {"fuse": false}}'
+    assert dict(overview.measured(results(treated, bare)))["Arguments under test"] == told
+    assert dict(overview.measured(results(treated, PASSED)))["Arguments under test"] == f"{told} in 1 of 2 tests"
+    assert "Arguments under test" not in dict(overview.measured(results(PASSED)))
+
+
+def test_of_many_sets_of_arguments_the_rest_is_counted():
+    tests = [record(f"a.py::test_{n}", engine=ENGINE | {"treatment": {"seed": n}}) for n in range(4)]
+    assert dict(overview.measured(results(*tests)))["Arguments under test"].endswith(
+        '{"seed": 1} in 1 of 4 tests, 2 more'
+    )
