@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_llmperf.explanation.comparison import compare_runs
 from pytest_llmperf.explanation.derivation import chosen, derive, plain
-from pytest_llmperf.explanation.printing import derived_lines
+from pytest_llmperf.explanation.printing import derived_lines, ungated, ungated_lines
 from pytest_llmperf.explanation.side_by_side import compared_lines
 from pytest_llmperf.report.write import load_run
 from pytest_llmperf.results import Results, read_results
@@ -28,11 +28,15 @@ def explain(report: Path, test: str | None, *, as_json: bool) -> int:
     """
     results = _load(report)
     derived = [derive(record, results) for record in chosen(results, test)]
+    # Of many that were only measured there is nothing to say, but to one who asks for it.
+    quiet = [one for one in derived if ungated(one)] if test is None and len(derived) > 1 else []
     if as_json:
         print(_strict({"run": results.run.id, "tests": [one.to_json() for one in derived]}))
     else:
-        for number, one in enumerate(derived):
+        for number, one in enumerate(one for one in derived if one not in quiet):
             _print([*([""] if number else []), *derived_lines(one)])
+        if quiet:
+            _print([*([""] if len(quiet) < len(derived) else []), *ungated_lines(len(quiet), len(derived))])
         if not derived:
             print("The run holds no test.")
     return int(any(one.differs for one in derived))

@@ -145,8 +145,9 @@ def _environment(a: Results, b: Results) -> list[str]:
 
 
 def _limits(run: Results) -> str | None:
-    limits = [gpu.power_limit_w for gpu in run.environment.gpus if gpu.power_limit_w is not None]
-    return _counted([f"{watts:g} W" for watts in limits])
+    # Not how many boards have it: a test does not use all that a machine has.
+    limits = {gpu.power_limit_w for gpu in run.environment.gpus if gpu.power_limit_w is not None}
+    return ", ".join(f"{watts:g} W" for watts in sorted(limits)) or None
 
 
 def _counted(names: Sequence[str]) -> str | None:
@@ -238,7 +239,9 @@ def _incomparable(a: TestRecord, b: TestRecord, limits: tuple[str | None, ...]) 
         return [f"the measurement in {side} is invalid: {t.invalid}" for side, t in (("A", a), ("B", b)) if t.invalid]
     if a.engine is None or b.engine is None:
         return [f"nothing was measured in {'A' if a.engine is None else 'B'}"]
-    return _differing(_identity(a, a.engine, limits[0]), _identity(b, b.engine, limits[1]))
+    # A simulated engine gives way to no limit: what it is says that already.
+    before, now = (None, None) if a.engine.simulated or b.engine.simulated else limits
+    return _differing(_identity(a, a.engine, before), _identity(b, b.engine, now))
 
 
 def _identity(test: TestRecord, engine: Engine, limit: str | None) -> dict[str, Any]:
@@ -248,7 +251,7 @@ def _identity(test: TestRecord, engine: Engine, limit: str | None) -> dict[str, 
         "simulated": engine.simulated,
         "SM clock": _clock(test.clock.locked_mhz),
         "memory clock": _clock(None if memory is None else memory.locked),
-        "power limit": None if engine.simulated else limit,
+        "power limit": limit,
         "workload": (test.workload or {}).get("digest"),
     }
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from pytest_llmperf.explanation.derivation import DerivedTest, DerivedVerdict
 from pytest_llmperf.report.units import format_change, format_value, printable, shortened
+from pytest_llmperf.report.wording import plural
 from pytest_llmperf.results import MetricValue
 
-__all__ = ["WIDTH", "derived_lines", "wrapped"]
+__all__ = ["WIDTH", "derived_lines", "ungated", "ungated_lines", "wrapped"]
 
 WIDTH = 80
 
@@ -21,6 +22,22 @@ def wrapped(text: str, indent: int = 0, hanging: int = 2) -> list[str]:
         printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + hanging),
         break_on_hyphens=False,
     ) or [""]  # fmt: skip
+
+
+def ungated(test: DerivedTest) -> bool:
+    """Whether there is nothing to say of a test but that nothing was gated."""
+    said = test.verdicts or test.record.invalid or test.explanation.sentences
+    return not said and not test.differs and test.record.verdict == "measured"
+
+
+def ungated_lines(tests: int, of: int) -> list[str]:
+    """Of all tests of which there is nothing else to say.
+
+    Args:
+        tests: How many they are.
+        of: Tests of the run, more than one.
+    """
+    return wrapped(f"Nothing was gated in {'all' if tests == of else f'{tests} of'} {plural(of, 'test')}.")
 
 
 def derived_lines(test: DerivedTest) -> Iterator[str]:

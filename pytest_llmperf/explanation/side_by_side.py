@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pytest_llmperf.explanation.comparison import ComparedMetric, ComparedRuns, ComparedTest
 from pytest_llmperf.explanation.most import Extremes, extremes, told_by_another
@@ -21,6 +23,8 @@ _NAME, _BEFORE, _NOW, _CHANGE, _INTERVAL = 25, 10, 11, 9, 14
 _METRICS, _TEST = 12, 19
 #: Tests of one run only that are named one by one.
 _NAMED = 5
+#: What is true of this share of the tests is told once.
+_MOST = 0.75
 
 
 def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[str]:
@@ -32,9 +36,12 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
     if any(test.engine and test.engine.simulated for run in (a, b) for test in run.tests):
         yield from wrapped("SIMULATED: figures of one run or both are computed, and are of no real board")
     shared = _shared(compared.tests)
-    for told, of_all in (("Not comparable", shared[0]), ("Different", shared[1])):
-        if of_all:
-            yield from wrapped(f"{told}, in all {len(compared.tests)} tests: {'; '.join(of_all)}")
+    for told, of_most in (
+        ("Not comparable", shared.incomparable),
+        ("Different", shared.differences),
+        ("Not in both", shared.only_one),
+    ):
+        yield from _once(told, of_most, len(compared.tests))
     if len(compared.tests) > 1:
         yield ""
         yield from _summary(compared.tests)
@@ -54,6 +61,9 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
             continue
         for name in names:
             yield from wrapped(f"only in {side}: {shortened(name)}")
+    if any(metric.other_board for test in compared.tests for metric in test.metrics):
+        yield ""
+        yield from wrapped("* of other boards: two boards of one product differ by 8 to 12 % in energy.")
     if any(metric.outside_noise for test in compared.tests for metric in test.metrics):
         yield ""
         yield from wrapped(
@@ -63,17 +73,47 @@ def compared_lines(a: Results, b: Results, compared: ComparedRuns) -> Iterator[s
         yield "No test is in both runs."
 
 
-_Shared = tuple[tuple[str, ...], tuple[str, ...]]
+@dataclass(frozen=True)
+class _Shared:
+    """What is the same of all or most tests and told once: each with the number of tests of which it is true."""
+
+    incomparable: Mapping[str, int]
+    differences: Mapping[str, int]
+    only_one: Mapping[str, int]
 
 
 def _shared(tests: Sequence[ComparedTest]) -> _Shared:
-    """In what all tests are not comparable, and in what they differ: told once where it is the same of all."""
-    incomparable, different = ({getattr(test, name) for test in tests} for name in ("incomparable", "differences"))
-    once = len(tests) > 1
-    return (
-        next(iter(incomparable)) if once and len(incomparable) == 1 else (),
-        next(iter(different)) if once and len(different) == 1 else (),
+    return _Shared(
+        _of_most([test.incomparable for test in tests]),
+        _of_most([test.differences for test in tests]),
+        _of_most([_only_one(test) for test in tests]),
     )
+
+
+def _of_most(said: Sequence[Sequence[str]]) -> dict[str, int]:
+    """What is said of all tests but a few, of at least two."""
+    counts = Counter(text for texts in said for text in dict.fromkeys(texts))
+    return {text: count for text, count in counts.items() if count > 1 and count >= _MOST * len(said)}
+
+
+def _once(told: str, of_most: Mapping[str, int], tests: int) -> Iterator[str]:
+    """What is true of so many tests as one paragraph, those of all first."""
+    for count in sorted(set(of_most.values()), reverse=True):
+        texts = [text for text, true_of in of_most.items() if true_of == count]
+        where = f"in all {tests} tests" if count == tests else f"in {count} of {tests} tests"
+        yield from wrapped(f"{told}, {where}: {'; '.join(texts)}")
+
+
+def _rest(told: str, texts: Sequence[str], of_most: Mapping[str, int]) -> Iterator[str]:
+    """What is true of a test beside what was told of most, and what of that is not."""
+    if own := [text for text in texts if text not in of_most]:
+        yield from wrapped(f"{told}: {'; '.join(own)}", 2)
+    if without := [text for text in of_most if text not in texts]:
+        yield from wrapped(f"Not so here: {'; '.join(without)}", 2)
+
+
+def _only_one(test: ComparedTest) -> list[str]:
+    return [f"{name}: {reason}" for name, reason in test.only_one]
 
 
 def _summary(tests: Sequence[ComparedTest]) -> Iterator[str]:
@@ -114,10 +154,8 @@ def _extremes(one: Extremes, names: dict[str, str]) -> str:
 
 def _test(test: ComparedTest, shared: _Shared) -> Iterator[str]:
     yield from wrapped(shortened(test.nodeid))
-    if test.incomparable != shared[0]:
-        yield from wrapped(f"Not comparable: {'; '.join(test.incomparable)}", 2)
-    if test.differences != shared[1]:
-        yield from wrapped(f"Different: {'; '.join(test.differences)}", 2)
+    yield from _rest("Not comparable", test.incomparable, shared.incomparable)
+    yield from _rest("Different", test.differences, shared.differences)
     left_out = told_by_another(test.metrics)
     still = [m.name for m in test.metrics if _still(m) and m.name not in left_out]
     shown = [metric for metric in test.metrics if metric.name not in left_out and metric.name not in still]
@@ -138,17 +176,21 @@ def _test(test: ComparedTest, shared: _Shared) -> Iterator[str]:
         yield from wrapped(f"as in A: {', '.join(still)}", 2)
     for other in dict.fromkeys(left_out.values()):
         yield from wrapped(f"as {other}: {', '.join(name for name, told in left_out.items() if told == other)}", 2)
-    for name, reason in test.only_one:
-        yield from wrapped(f"{name}: {reason}", 2)
+    for text in _only_one(test):
+        if text not in shared.only_one:
+            yield from wrapped(text, 2)
     if any(metric.other_rate for metric in test.metrics):
         yield from wrapped("All but max_rate was measured at another rate: that found by the search.", 2)
-    if any(metric.other_board for metric in test.metrics):
-        yield from wrapped("* of other boards: two boards of one product differ by 8 to 12 % in energy.", 2)
 
 
 def _nothing_to_tell(test: ComparedTest, shared: _Shared) -> bool:
     """Whether a test that has figures is in both runs the same, but for what is told of all tests at once."""
-    differs = test.incomparable != shared[0] or test.differences != shared[1] or test.conditions or test.only_one
+    differs = (
+        set(test.incomparable) != shared.incomparable.keys()
+        or set(test.differences) != shared.differences.keys()
+        or test.conditions
+        or not shared.only_one.keys() >= set(_only_one(test))
+    )
     return bool(test.metrics) and not differs and all(_still(metric) for metric in test.metrics)
 
 

@@ -249,6 +249,57 @@ def searched(rate, tpot):
     return {**one, "search": search, "metrics": {**one["metrics"], "max_rate": metric("max_rate", rate, rate)}}
 
 
+def lines_of(a, b, capsys, tmp_path):
+    for name, told in (("a", a), ("b", b)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(told))
+    main(["compare", str(tmp_path / "a.json"), str(tmp_path / "b.json")])
+    return capsys.readouterr().out
+
+
+def simulated(test, **engine):
+    return {**test, "engine": {**test["engine"], "simulated": True, "kind": "sim", "version": "sim:h200", **engine}}
+
+
+def test_what_is_the_same_of_most_tests_is_told_once_and_only_the_rest_at_each(tmp_path, capsys):
+    before = [{**A, "nodeid": f"s.py::t{n}"} for n in range(8)]
+    now = [simulated(test) for test in before]
+    now[3] = simulated(before[3], dtype="float16")
+    now[5] = simulated(before[5], version="0.11.0")
+    out = lines_of(run(*before), run(*now), capsys, tmp_path)
+    assert "Not comparable, in all 8 tests: simulated: False in A, True in B\n" in out
+    assert "Different, in all 8 tests: kind: vllm in A, sim in B\n" in out
+    assert "Different, in 7 of 8 tests: version: 0.11.0 in A, sim:h200 in B\n" in out
+    assert out.count("simulated: False") == out.count("kind: vllm") == 1
+    assert "s.py::t3\n  Not comparable: dtype: bfloat16 in A, float16 in B\n" in out
+    assert "s.py::t5\n  Not so here: version: 0.11.0 in A, sim:h200 in B\n" in out
+
+
+def test_what_only_one_run_has_of_most_tests_is_told_once(tmp_path, capsys):
+    before = [{**A, "nodeid": f"s.py::t{n}"} for n in range(4)]
+    without = {**A["metrics"], "tpj": metric("tpj", reason="no sensor")}
+    now = [{**test, "metrics": without} for test in before]
+    out = lines_of(run(*before), run(*now), capsys, tmp_path)
+    assert "Not in both, in all 4 tests: tpj: no value in B (no sensor)\n" in out
+    assert out.count("no sensor") == 1
+
+
+def test_the_caveat_on_other_boards_is_told_once(tmp_path, capsys):
+    before = [{**A, "nodeid": f"s.py::t{n}"} for n in range(4)]
+    now = [{**SLOWER, "nodeid": f"s.py::t{n}"} for n in range(4)]
+    out = lines_of(run(*before), run(*now, gpus=("GPU-2",)), capsys, tmp_path)
+    assert out.count("* of other boards") == 1
+
+
+def test_the_power_limit_of_a_simulated_engine_is_no_difference_of_its_own():
+    assert compared(A, simulated(A)).incomparable == ("simulated: False in A, True in B",)
+
+
+def test_more_boards_of_one_power_limit_have_that_limit():
+    runs = compare_runs(results(A), results(A, gpus=("GPU-1", "GPU-2")))
+    assert not any(told.startswith("power limit") for told in runs.environment)
+    assert runs.tests[0].incomparable == ()
+
+
 def test_metrics_of_two_searches_are_not_compared_where_they_found_other_rates(tmp_path, capsys):
     test = compared(searched(16.0, 0.005), searched(12.0, 0.004))
     assert figures(test)["tpot"].other_rate

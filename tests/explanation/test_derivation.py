@@ -224,6 +224,19 @@ def test_a_test_that_is_not_there_ends_with_2(report, capsys):
     assert "'other'" in capsys.readouterr().err
 
 
+def test_tests_that_were_only_measured_are_one_line_unless_one_is_named(report, capsys):
+    waiting = {"verdicts": [], "verdict": "measured", "tolerances": {}, "provenance": None, "explanation": []}
+    only = [{**document({"tpot": 1.07}, nodeid=f"s.py::t{n}"), **waiting} for n in range(3)]
+    assert main(["explain", str(report(*only))]) == 0
+    assert capsys.readouterr().out == "Nothing was gated in all 3 tests.\n"
+    assert main(["explain", str(report(*only, document({"tpot": 1.07}), name="b"))]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("regressed: suite.py")
+    assert out.endswith("\n\nNothing was gated in 3 of 4 tests.\n")
+    assert main(["explain", str(report(*only, name="c")), "t1"]) == 0
+    assert capsys.readouterr().out == "measured: s.py::t1\n  Nothing was gated.\n"
+
+
 def test_the_report_of_a_killed_run_is_read_from_its_journal(tmp_path, capsys):
     head = {name: value for name, value in run().items() if name in ("run", "environment")}
     # As a test is journaled between its launches.
