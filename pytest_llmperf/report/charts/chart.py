@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_llmperf.report.charts.templates import templates
 
-__all__ = ["Chart", "Param", "Row", "complete", "fill", "number", "room", "slug"]
+__all__ = ["Chart", "Param", "Row", "complete", "fill", "number", "room", "shown", "slug"]
 
 #: One item of a dataset, flat.
 Row = dict[str, float | int | str | None]
@@ -22,6 +22,8 @@ Param = str | float | bool | Sequence[str] | Sequence[float] | None
 _ROUNDED = "%.5g"
 #: So much of a name is kept in a slug, its end, where tests of one file differ.
 _LONGEST = 90
+#: The width of a letter of a label, of what is beside it, and of the bars of a narrow chart; pixels.
+_LETTER, _BESIDE, _NARROW = 6.4, 10, 190
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Chart:
         template: The key of :func:`~pytest_llmperf.report.charts.templates.templates`.
         title: What it shows, in a few words.
         description: What it shows with its main figures, for screen readers and as the text of an image.
-        rows: The dataset ``rows``; fields end in their unit, such as ``tpot_ms``.
+        rows: The dataset ``rows``; fields end in their unit, such as ``tpot_ms``. Values have all their digits, as
+            what is said in words is rounded from them.
         extra: Further datasets by name, such as ``marks``.
         params: What the template's placeholders stand for; numbers, and texts from constants of this package alone.
     """
@@ -46,6 +49,18 @@ class Chart:
     extra: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     params: Mapping[str, Param] = field(default_factory=dict)
 
+    def datasets(self) -> dict[str, list[Row]]:
+        """All datasets by name, their numbers with the digits that can be seen."""
+        named = {"rows": self.rows, **self.extra}
+        return {name: [_rounded(row) for row in rows] for name, rows in named.items()}
+
+
+def _rounded(row: Row) -> Row:
+    return {
+        name: shown(value) if isinstance(value, float) and math.isfinite(value) else value
+        for name, value in row.items()
+    }
+
 
 def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
     """The whole spec, its data inlined, as the page's script makes it as well (``llmperfCharts.spec``).
@@ -57,7 +72,7 @@ def complete(chart: Chart, width: int = 640) -> dict[str, Any]:
     Raises:
         ChartError: Altair is not installed, or broken.
     """
-    datasets = {"rows": list(chart.rows), **{name: list(rows) for name, rows in chart.extra.items()}}
+    datasets = chart.datasets()
     spec: dict[str, Any] = _without_empty(fill(templates()[chart.template], chart.params), datasets)
     spec["width"] = width
     spec["params"] = [{"name": "whole", "value": width}]
@@ -101,16 +116,27 @@ def _left_out(template: Any, filled: Any) -> bool:
 
 
 def number(value: float | None, factor: float = 1.0) -> float | None:
-    """A number in a chart's unit with the digits that can be seen; ``None`` for what is none."""
+    """A number in a chart's unit; ``None`` for what is none."""
     if value is None:
         return None
     scaled = value * factor
-    return float(_ROUNDED % scaled) if math.isfinite(scaled) else None
+    return scaled if math.isfinite(scaled) else None
 
 
-def room(value: float) -> float | None:
-    """How far an axis has to reach for a label beside the end of a bar."""
-    return number(1.14 * value)
+def shown(value: float) -> float:
+    """With the digits that can be seen in a chart."""
+    return float(_ROUNDED % value)
+
+
+def room(value: float, label: str = "") -> float | None:
+    """How far an axis has to reach for a label beside the end of a bar.
+
+    Args:
+        value: The end of the bar.
+        label: Where all bars are as long as the longest, what has to have room in a narrow chart.
+    """
+    wide = (_LETTER * len(label) + _BESIDE) / _NARROW
+    return number(max(1.14, 1 / (1 - min(wide, 0.5))) * value)
 
 
 def slug(*names: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pytest_llmperf.report.charts.chart import Param
+from pytest_llmperf.report.charts.chart import Param, shown
 from pytest_llmperf.report.charts.quantities import Quantity
 
 __all__ = ["of_figures", "of_sizes"]
@@ -60,7 +60,7 @@ def _axis(name: str, of: Quantity, log: bool, ticks: Sequence[float]) -> dict[st
         f"{name}_title": of.axis,
         f"{name}_scale": "log" if log else "linear",
         f"{name}_zero": None if log else False,
-        f"{name}_ticks": list(ticks),
+        f"{name}_ticks": [shown(tick) for tick in ticks],
         f"{name}_label": of.label,
     }
 

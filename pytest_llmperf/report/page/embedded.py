@@ -78,14 +78,13 @@ class Figures:
 
 
 def _compact(chart: Chart) -> dict[str, Any]:
-    datasets = {"rows": chart.rows, **chart.extra}
     return {
         "template": chart.template,
         "title": chart.title,
         "description": chart.description,
         "height": height_of(chart),
         "params": dict(chart.params),
-        "data": {name: _columns(rows) for name, rows in datasets.items()},
+        "data": {name: _columns(rows) for name, rows in chart.datasets().items()},
     }
 
 

@@ -210,7 +210,9 @@ def test_growing_in_proportion_begins_at_the_smallest_model():
 
 def test_names_of_models_of_nearly_one_size_share_a_place():
     (chart,) = charts(SIZES)
-    assert [row["name"] for row in chart.extra["names"]] == ["llama-7b\nmistral-7b", "llama-13b", "llama-30b"]
+    assert [row["name"] for row in chart.extra["names"]] == [
+        "left: llama-7b\nright: mistral-7b", "llama-13b", "llama-30b",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -252,6 +254,53 @@ def test_the_limits_of_the_fit_meet_at_its_corner():
 def test_boards_that_are_alike_need_no_bars():
     rows = [("copy", 0.8), ("product", 0.8001)]
     assert charts(finding("hardware", ("what", "share"), rows)) == []
+
+
+def test_more_models_of_nearly_one_size_are_named_from_the_left():
+    rows = [(name, size, 1, 0.02) for name, size in (("b", 7.1e9), ("a", 7.0e9), ("c", 7.2e9), ("d", 40e9))]
+    (chart,) = charts(finding("model_size", ("model", "total_params", "batch", "tpot"), rows))
+    assert [row["name"] for row in chart.extra["names"]] == ["from the left:\na\nb\nc", "d"]
+
+
+def test_figures_are_rounded_once_in_words_and_in_what_is_drawn():
+    rows = [(1, 100.0, 2.0, 0.004), (256, 9000.0, 5.0, 0.00918347)]
+    _, corner = charts(finding("latency_throughput", ("batch", "throughput", "e2e_latency", "tpot"), rows))
+    assert "to 9.183 ms at batch size 256" in corner.description
+    assert complete(corner)["datasets"]["rows"][-1]["tpot_ms"] == 9.1835
+
+
+@pytest.mark.parametrize("batches", [(1,), (1, 16)])
+def test_bars_of_formats_that_all_agree_are_left_out(batches):
+    def drawn(last):
+        rows = [
+            (name, b, 0.02, memory) for b in batches for name, memory in (("a", 139e9), ("b", 139.5e9), ("c", last))
+        ]
+        return {chart.title.partition(" by")[0] for chart in charts(finding("formats", COLUMNS, rows))}
+
+    assert drawn(141.5e9) == set()
+    assert drawn(145e9) == {"Memory in use"}
+
+
+COLUMNS = ("format", "batch", "tpot", "memory_used")
+
+
+def test_labels_are_left_out_where_a_narrow_chart_has_no_room_for_them():
+    def labels(throughput):
+        rows = [(1, 0.0, 1.0), (8, throughput, 1.0), (16, 500.0, 1.01), (32, 1000.0, 2.0)]
+        (path,) = charts(finding("latency_throughput", ("batch", "throughput", "e2e_latency"), rows))
+        return [row["label"] for row in path.rows]
+
+    assert labels(470.0) == ["1", None, "16", "32"]
+    assert labels(430.0) == ["1", "8", "16", "32"]
+    # One to the right of its point, and the other to the left of its own.
+    assert labels(62.0) == ["1", None, "16", "32"]
+
+
+def test_values_behind_bars_of_shares_have_room_in_a_narrow_chart():
+    shares = charts(SPLIT)[1]
+    longest = max(len(row["label"]) for row in shares.extra["totals"])
+    plot = 190  # pixels
+    assert max(plot * (1 - 100 / row["room"]) for row in shares.extra["totals"]) >= 6 + 6 * longest
 
 
 def test_formats_at_several_loads_stand_side_by_side():

@@ -114,7 +114,9 @@ def energy_split(table: Table) -> list[Chart]:
              "share_percent": number(known[name] / whole, 100)}
             for at, name in enumerate(_SPLIT) if name in known
         ]  # fmt: skip
-        totals.append({"bar": bar, "j_per_token": number(whole), "room": room(whole), "label": compact(whole)})
+        totals.append(
+            {"bar": bar, "j_per_token": number(whole), "room": room(whole, compact(whole)), "label": compact(whole)}
+        )
         split = ", ".join(f"{_SPLIT[n]} {100 * share / whole:.0f} %" for n, share in known.items())
         told.append(f"{bar} {compact(whole)} J/token ({split})")
     if not rows:
@@ -131,7 +133,8 @@ def energy_split(table: Table) -> list[Chart]:
     if max(sizes) < _WIDE * min(sizes):
         return [stack]
     shares: list[Row] = [
-        {"bar": total["bar"], "share_percent": 100.0, "room": room(100.0), "label": total["label"]} for total in totals
+        {"bar": total["bar"], "share_percent": 100.0, "room": room(100.0, str(total["label"])), "label": total["label"]}
+        for total in totals
     ]
     parted = table.chart(
         "shares", template="stacked", title="The same in shares",

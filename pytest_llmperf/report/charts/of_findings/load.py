@@ -26,8 +26,8 @@ _POLICIES = ("continuous", "dynamic", "static")
 _EDGE = 0.06
 #: The height of a curve of TPOT, pixels.
 _CORNER = 220
-#: Room for a label, of the width and the height of a chart.
-_LABEL = (0.045, 0.07)
+#: Room for a letter of a label and beside it, of the width of a narrow chart, and for a line, of the height.
+_LETTER, _BESIDE, _LINE = 0.023, 0.012, 0.07
 
 
 def latency_throughput(table: Table) -> list[Chart]:
@@ -50,13 +50,13 @@ def _path(table: Table, load: str, latency: str) -> Chart | None:
         return None
     size, x, y = found.of[load], found.of["throughput"], found.of[latency]
     ordered = sorted(found.rows, key=lambda row: numeric(row, size))
-    labels = _apart(ordered, x, y, [compact(numeric(row, size)) for row in ordered])
     xs, ys = [numeric(row, x) for row in ordered], [numeric(row, y) for row in ordered]
     across = {"x": of_figures("x", x, xs, log=False), "y": of_figures("y", y, ys)}
     left = min(xs) + _EDGE * (max(xs) - min(xs))
+    aligned: list[Row] = [{**row, "align": "left" if numeric(row, x) < left else "right"} for row in ordered]
+    labels = _apart(aligned, x, y, [compact(numeric(row, size)) for row in ordered])
     rows: list[Row] = [
-        {**row, "label": label, "order": at, "align": "left" if numeric(row, x) < left else "right"}
-        for at, (row, label) in enumerate(zip(ordered, labels, strict=True))
+        {**row, "label": label, "order": at} for at, (row, label) in enumerate(zip(aligned, labels, strict=True))
     ]
     marks: list[Row] = []
     told = ""
@@ -89,16 +89,20 @@ def _ends(rows: list[Row], size: Quantity, x: Quantity, y: Quantity) -> str:
 def _apart(rows: list[Row], x: Quantity, y: Quantity, labels: list[str]) -> list[str | None]:
     """The labels, without those that would lie on another; the last one stays, and the first, then from the last on."""
     spans = [max(numeric(r, of) for r in rows) - min(numeric(r, of) for r in rows) or 1.0 for of in (x, y)]
+
+    def ends(at: int) -> tuple[float, float]:
+        """From where to where a label reaches, of the width."""
+        here, width = numeric(rows[at], x) / spans[0], _LETTER * len(labels[at]) + _BESIDE
+        return (here, here + width) if rows[at]["align"] == "left" else (here - width, here)
+
+    def on_each_other(one: int, other: int) -> bool:
+        (low, high), (least, most) = ends(one), ends(other)
+        lower, upper = sorted(numeric(rows[at], y) for at in (one, other))
+        return low < most and least < high and upper - lower < _LINE * spans[1]
+
     kept: list[int] = []
     for at in (len(rows) - 1, 0, *range(len(rows) - 2, 0, -1)):
-        near = any(
-            all(
-                abs(numeric(rows[at], of) - numeric(rows[other], of)) < room * span
-                for of, room, span in zip((x, y), _LABEL, spans, strict=True)
-            )
-            for other in kept
-        )
-        if not near:
+        if not any(on_each_other(at, other) for other in kept):
             kept.append(at)
     return [label if at in kept else None for at, label in enumerate(labels)]
 

@@ -23,8 +23,8 @@ __all__ = ["bars", "formats", "hardware", "model_size", "scaling"]
 
 #: Models of sizes so near each other, in shares of the axis, have their names at one place.
 _ONE_PLACE = 0.14
-#: Shares of a peak that differ by less are alike.
-_ALIKE = 0.01
+#: Shares of a peak that differ by less are alike, and figures of formats.
+_ALIKE, _EQUAL = 0.01, 0.02
 #: So many bars a description tells.
 _TOLD = 6
 _SCALED = ("tpot", "tpj", "ttft", "mbu")
@@ -113,7 +113,7 @@ def model_size(table: Table) -> list[Chart]:
 
 
 def _names(curves: list[list[Row]], size: Quantity, value: Quantity, model: Quantity) -> list[Row]:
-    """A name a size, below the lowest curve; those of nearly one size together."""
+    """A name a size, below the lowest curve; those of nearly one size together, with which of the points is whose."""
     lowest: dict[float, Row] = {}
     for row in sorted((row for curve in curves for row in curve), key=lambda row: -numeric(row, value)):
         lowest[numeric(row, size)] = row
@@ -121,14 +121,23 @@ def _names(curves: list[list[Row]], size: Quantity, value: Quantity, model: Quan
         return []
     span = math.log(max(lowest) / min(lowest))
     names: list[Row] = []
+    together: list[list[str]] = []
     for params, row in sorted(lowest.items()):
         last = names[-1] if names else None
         if last is not None and math.log(params / numeric(last, size)) < _ONE_PLACE * span:
-            last["name"] = f"{last['name']}\n{row[model.field]}"
+            together[-1].append(str(row[model.field]))
             last[value.field] = min(numeric(last, value), numeric(row, value))
         else:
-            names.append({size.field: params, value.field: row[value.field], "name": row[model.field]})
-    return names
+            names.append({size.field: params, value.field: row[value.field]})
+            together.append([str(row[model.field])])
+    return [{**row, "name": "\n".join(_from_left(models))} for row, models in zip(names, together, strict=True)]
+
+
+def _from_left(models: list[str]) -> list[str]:
+    """Names one below the other of points that lie side by side."""
+    if len(models) == 2:
+        return [f"left: {models[0]}", f"right: {models[1]}"]
+    return models if len(models) == 1 else ["from the left:", *models]
 
 
 def formats(table: Table) -> list[Chart]:
@@ -139,9 +148,10 @@ def formats(table: Table) -> list[Chart]:
     named, load = next(iter(table.texts()), None), table.load()
     sizes = {value for value in table.column(load) if value is not None} if load else set()
     if named is None or load is None or len(sizes) < 2:
-        return [chart for name in _FORMATS if (chart := bars(table, name, "by format")) is not None]
+        told_apart = [name for name in _FORMATS if not _equal(table, name)]
+        return [chart for name in told_apart if (chart := bars(table, name, "by format")) is not None]
     charts = []
-    for name in (name for name in _FORMATS if table.has(name)):
+    for name in (name for name in _FORMATS if table.has(name) and not _equal(table, name)):
         found = table.records(named, load, name)
         of_name, size, value = found.of[named], found.of[load], found.of[name]
         # Of several rows of one format at one load the first.
@@ -173,8 +183,18 @@ def hardware(table: Table) -> list[Chart]:
 
 def _differs(table: Table, name: str) -> bool:
     """Bars of boards that are all alike say less than the sentence above them."""
-    known = [value for value in (table.column(name) if table.has(name) else ()) if isinstance(value, float | int)]
+    known = _known(table, name)
     return len(known) > 1 and max(known) - min(known) > _ALIKE * max(known)
+
+
+def _equal(table: Table, name: str) -> bool:
+    """Whether several bars all are of one length, as of memory that an engine takes at its start."""
+    known = _known(table, name)
+    return len(known) > 1 and max(known) - min(known) <= _EQUAL * max(known)
+
+
+def _known(table: Table, name: str) -> list[float]:
+    return [value for value in (table.column(name) if table.has(name) else ()) if isinstance(value, float | int)]
 
 
 def bars(table: Table, name: str, title: str, named: str | None = None) -> Chart | None:

@@ -118,7 +118,8 @@ def _proportion() -> alt.LayerChart:
 
 def _roofline() -> alt.LayerChart:
     decades = [10.0**exponent for exponent in range(-3, 7)]
-    ticks = alt.Axis(values=decades, labelExpr="format(datum.value, ',.4~r')")
+    # Labels at the edges stay within the chart.
+    ticks = alt.Axis(values=decades, labelExpr="format(datum.value, ',.4~r')", labelFlush=16)
     x = alt.X(
         field="intensity", type="quantitative", title="arithmetic intensity (FLOP/B)",
         scale=alt.Scale(type="log", nice=False, padding=8), axis=ticks,

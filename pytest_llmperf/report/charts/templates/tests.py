@@ -88,7 +88,7 @@ def _stacked() -> alt.LayerChart:
     bars = chart("rows").mark_bar(size=20).encode(
         x=x, y=y, order=order("order"),
         color=alt.Color(field="part", type="nominal", sort=["$parts"],
-                        legend=legend(None, 85, shown=["$shown"]),
+                        legend=legend(None, 85, beside=150, shown=["$shown"]),
                         scale=alt.Scale(domain=["$parts"], range="category")),
         tooltip=[nominal("$y", "of"), nominal("part", "part"), number("$x", "$x_title"),
                  number("share_percent", "share (%)", ".3~r")],
