@@ -99,7 +99,7 @@ def _corner() -> alt.LayerChart:
 
 def _proportion() -> alt.LayerChart:
     """How one figure grows with another on log axes, a curve for each load, beside growing in proportion."""
-    x, y = _x(34), _y(36)
+    x, y = _x(44), _y(36)
     color = alt.Color(field="$series", type="ordinal", legend=legend("$series_title", 45, beside=130))
     base = chart("rows").encode(x=x, y=y, color=color)
     told = [nominal("name", "$label_title"), nominal("$series", "$series_title"), *_told()]
