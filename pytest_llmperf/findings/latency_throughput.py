@@ -20,7 +20,7 @@ from pytest_llmperf.findings.telling import (
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.results import Finding, Mark, Results
 
-__all__ = ["latency_throughput", "parts_of_a_step", "predicted_corner"]
+__all__ = ["keeps_up", "latency_throughput", "parts_of_a_step", "predicted_corner"]
 
 #: Fewer points, or such as lie nearer to each other, make no curve.
 _LEAST, _DECADE = 5, 10
@@ -115,12 +115,17 @@ def _told_of(points: Sequence[Point], subject: str) -> tuple[list[str], list[Mar
     ], marks
 
 
+def keeps_up(point: Point, offered: float) -> bool:
+    """Whether so many requests a second are served as they are offered; where it is not known, it is taken for so."""
+    served = point.value("request_throughput")
+    return served is None or served >= _KEPT_UP * offered
+
+
 def _kept_up(points: Sequence[Point]) -> list[Point]:
     """The rates, from the lowest on, that were served as they were offered, but for what a short run varies by."""
     kept = []
     for point in points:
-        served = point.value("request_throughput")
-        if served is not None and served < _KEPT_UP * point.axes.size:
+        if not keeps_up(point, point.axes.size):
             break
         kept.append(point)
     return kept
