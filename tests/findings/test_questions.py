@@ -798,6 +798,58 @@ def test_points_lie_under_the_roof():
     assert marks["peak_flops"].y == 125e12
 
 
+def under_roof(name, batch, reached, *phases, gpus=1, **engine):
+    """A test that decodes at a share of the V100s' bandwidth."""
+    steps = [step(phase, 14e9 * batch, 14e9, 0.0, 14e9 / (900e9 * gpus * reached)) for phase in phases or ("decode",)]
+    record = {"roof": roof(*steps, peak_flops=125e12 * gpus, peak_bandwidth=900e9 * gpus)}
+    engine["tensor_parallel_size"] = gpus
+    return case(f"s.py::{name}", batch=batch, values={"tpot": 1.0}, engine=engine, record=record)
+
+
+def test_both_ends_under_the_roof_are_of_one_number_of_gpus():
+    """Of one GPU; that two reach less at the highest batch is no fall along the roof."""
+    reached = {(1, 1): 0.65, (1, 2): 0.45, (64, 1): 0.53, (64, 2): 0.39, (80, 2): 0.38}
+    tests = [under_roof(f"test_tp[{gpus}-{batch}]", batch, part, gpus=gpus) for (batch, gpus), part in reached.items()]
+    [finding] = asked("roofline", *tests)
+    assert finding.sentences[0] == (
+        "Decode on Tesla V100-SXM2-32GB, 1 GPU: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, 65 % "
+        "of the roof; 64.0 FLOPs a byte with batch 64 (512 + 256 tokens), memory-bound, 53 % of the roof."
+    )
+    assert len(finding.rows) == 5
+
+
+def test_both_ends_under_the_roof_are_of_one_model_as_plainly_served_as_it_was():
+    tests = [under_roof(f"test_{model}[{batch}]", batch, reached, model=model)
+             for model, reached in (("a", 0.9), ("b", 0.6)) for batch in (2, 4)]  # fmt: skip
+    tests += [under_roof("test_b[1]", 1, 0.5, model="b"), under_roof("test_a[1]", 16, 0.8, model="a", gpus=2)]
+    tests += [under_roof("test_kv", 8, 0.3, model="b", kv_cache_dtype="fp8"),
+              under_roof("test_eager", 16, 0.2, model="b", args={"enforce_eager": True})]  # fmt: skip
+    [finding] = asked("roofline", *tests)
+    assert finding.sentences[0].startswith(
+        "Decode on Tesla V100-SXM2-32GB, b, 1 GPU, float16 KV cache, compiled: 1.0 FLOPs a byte with batch 1 (512 + "
+        "256 tokens), memory-bound, 50 % of the roof; 4.0 FLOPs a byte with batch 4"
+    )
+    # A phase of which that model has no point names another.
+    [finding] = asked("roofline", *tests, under_roof("test_p", 32, 0.7, "prefill", model="a", gpus=2))
+    assert finding.sentences[1].startswith(
+        "Prefill on Tesla V100-SXM2-32GB, 2 GPUs, a, float16 KV cache, compiled: 32.0 FLOPs a byte"
+    )
+
+
+def test_roofs_of_one_device_are_told_apart_by_their_dtype():
+    models = {"a": "float16", "b": "bfloat16"}
+    tests = [under_roof(f"test_{model}", 1, 0.5, model=model, dtype=dtype) for model, dtype in models.items()]
+    tests += [under_roof(f"test_{name}", 4, 0.5, model=name, dtype="float16") for name in ("c", "d")]
+    tests.append(under_roof("test_e", 4, 0.5, model="e", dtype="bfloat16"))
+    found = asked("roofline", *tests)
+    assert {one.title for one in found} == {
+        "Under the roof: Tesla V100-SXM2-32GB, bfloat16", "Under the roof: Tesla V100-SXM2-32GB, float16",
+    }  # fmt: skip
+    assert {one.sentences[0].split(":")[0] for one in found} == {
+        "Decode on Tesla V100-SXM2-32GB, bfloat16, b", "Decode on Tesla V100-SXM2-32GB, float16, a",
+    }  # fmt: skip
+
+
 def test_several_gpus_lie_under_the_roof_of_one():
     decode = step("decode", 14e9, 14e9, 0.0, 14e9 / 900e9)
     both = roof(decode, peak_flops=250e12, peak_bandwidth=1800e9)
