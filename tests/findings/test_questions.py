@@ -498,7 +498,51 @@ def test_a_single_odd_first_token_does_not_tell_what_a_prompt_costs():
 def test_a_step_that_no_other_length_has_twice_is_none():
     grid = lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o, (128, 640, 1152), (8, 16, 64))
     [finding] = asked("lengths", *(one for one in grid if one["nodeid"] != "n[640-16]"))
-    assert "from 8 to 16 output tokens at 128 to 1152 (median of 2) of prompt" in said(finding)
+    assert "from 8 to 16 output tokens at 128 to 1152 (mean of 2) of prompt" in said(finding)
+
+
+def shifted(shifts, **more):
+    """A grid of 0.1 ms a prompt token and 20 ms an output token, but for what is added at some places, in ms."""
+    return lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o + shifts.get((i, o), 0.0) / 1000, **more)
+
+
+def test_a_step_whose_differences_are_noise_is_left_out_by_name():
+    """As seen on an H200: from 128 to 256 tokens these were 1.9, 1.7, 1.2, -0.1, 0.1, -3.8 and -6.2 ms."""
+    outputs = (1, 8, 16, 32, 64, 128, 256)
+    noise = dict(zip(((256, o) for o in outputs), (1.88, 1.69, 1.20, -0.14, 0.06, -3.81, -6.19), strict=True))
+    noise = {place: value - 12.8 for place, value in noise.items()}
+    [finding] = asked("lengths", *shifted(noise, prompts=(128, 256, 1024, 4096), outputs=outputs))
+    told = "From 128 to 256 prompt tokens latency grows by no more than its differences vary by."
+    assert told in finding.sentences
+    assert "it is 51.20 ms from 1024 to 4096, and 59.69 ms from 256 to 1024" in said(finding)
+
+
+def test_where_the_nearest_step_is_not_told_another_is():
+    slower = {(512, o): 60.0 for o in (1, 8, 256)}
+    [finding] = asked("lengths", *shifted(slower, prompts=(128, 512, 1024, 4096)))
+    # From 512 to 1024 it falls by 8.8 ms; from 128 to 512 it grows by 98.4.
+    assert finding.sentences[0].startswith("512 more prompt tokens cost 131.2 ms")
+    assert "from 128 to 512 prompt tokens" in finding.sentences[0]
+    told = "From 512 to 1024 prompt tokens latency grows by no more than its differences vary by."
+    assert told in finding.sentences
+
+
+def test_of_two_differences_an_outlier_does_not_tell_what_a_prompt_costs():
+    odd = {(1024, 8): 900.0}
+    [finding] = asked("lengths", *shifted(odd, prompts=(512, 1024), outputs=(8, 16)))
+    assert finding.sentences[0].startswith("The lengths of this grid do not tell")
+    near = {(1024, 8): 60.0}
+    [finding] = asked("lengths", *shifted(near, prompts=(512, 1024), outputs=(8, 16)))
+    assert finding.sentences[0] == (
+        "512 more prompt tokens cost 81.20 ms, less than 8 more output tokens, 130.0 ms (batch 1; from 512 to 1024 "
+        "prompt tokens at 8 to 16 (mean of 2) of output, and from 8 to 16 output tokens at 512 to 1024 (mean of 2) of "
+        "prompt)."
+    )
+
+
+def test_costs_that_print_alike_are_as_much():
+    [finding] = asked("lengths", *lengths(lambda i, o: 0.01 + 1e-4 * i + 0.0064 * o))
+    assert "cost 51.20 ms, as much as 8 more output tokens, 51.20 ms" in finding.sentences[0]
 
 
 def test_a_dear_prompt_is_more():
