@@ -31,6 +31,36 @@ def test_phases_of_a_test_that_took_them_apart():
     assert column(finding, "power") == [None, None, None]
 
 
+def test_the_test_that_took_the_phases_apart_is_among_those_of_the_finding():
+    parts = [case("t.py::p", output_len=1, values={"prefill_jpt": 0.1}),
+             case("t.py::d", input_len=1, values={"decode_jpt": 0.4}), case("t.py::e", values={"jpt": 0.5})]  # fmt: skip
+    own = case("t.py::o", record={"phases": PHASES}, values={"prefill_jpt": 0.1, "decode_jpt": 0.8, "jpt": 1.0})
+    [finding] = asked("phases", *parts, own)
+    assert "8.0 times" in finding.sentences[0]
+    assert sorted(finding.tests) == ["t.py::d", "t.py::e", "t.py::o", "t.py::p"]
+    assert column(finding, "jpt") == [0.1, 0.8, 0.5]
+
+
+def test_of_phases_that_were_measured_twice_those_of_one_file_are_told():
+    """As seen on an H200: a prefill of another file took longer than the first token of the whole."""
+
+    def measured(file, first):
+        return [
+            case(f"{file}::p", output_len=1, values={"prefill_jpt": 0.1, "e2e_latency": first}),
+            case(f"{file}::d", input_len=1, values={"decode_jpt": 0.4, "e2e_latency": 1.0}),
+            case(f"{file}::e", values={"jpt": 0.5, "e2e_latency": 1.0 + first, "ttft": first}),
+        ]  # fmt: skip
+
+    phases, lengths = measured("t.py", 0.02), measured("a.py", 0.03)
+    several = case("a.py::x", output_len=1, values={"prefill_jpt": (0.1, 0.1), "e2e_latency": (0.04, 0.04)})
+    [finding] = asked("phases", *phases, lengths[0], lengths[2], several)
+    assert finding.tests == ["t.py::d", "t.py::p", "t.py::e"]
+    assert column(finding, "e2e_latency") == [0.02, 1.0, 1.02]
+    # Where no file has two of them, that of most launches counts.
+    [finding] = asked("phases", phases[0], several, case("b.py::d", input_len=1, values={"decode_jpt": 0.4}))
+    assert "a.py::x" in finding.tests
+
+
 def apart(batch=16, clock=None, **more):
     where = {"batch": batch, "clock": clock, **more}
     return [
@@ -996,8 +1026,35 @@ def test_energy_of_compute_bound_batches_is_not_divided():
     ]  # fmt: skip
     [finding] = asked("energy_split", *tests)
     assert column(finding, "batch") == [1, 64]
-    assert "Left out: batch 128, where by the roofline FLOPs take more than half as long as the bytes" in said(finding)
+    assert (
+        "Left out: batch 128 (decode of 256 tokens), where by the roofline FLOPs take more than half as long"
+        in said(finding)
+    )
     assert asked("energy_split", tests[0], tests[2]) == []
+
+
+def test_loads_whose_energy_is_not_divided_are_told_apart_from_those_that_are():
+    def decoding(batch, output, flops=1e9, ttft=0.01, prompt=1, **record):
+        record = {"roof": roof(step("decode", flops, 4e9, 0.0, 0.02)), "energy": [energy(200.0, 50.0)], **record}
+        return case(f"t{batch}-{output}", batch=batch, input_len=prompt, output_len=output, record=record,
+                    values={"jpt": 1.0, "ttft": ttft, "e2e_latency": 1.0})  # fmt: skip
+
+    preempted = {"conditions": {"preemptions": {"unit": "1", "launches": [18.0], "value": 18.0, "baseline": None,
+                                                "baseline_launches": [], "reason": None}}}  # fmt: skip
+    tests = [
+        decoding(1, 128), decoding(64, 128), decoding(128, 128, flops=348e9), decoding(256, 128, ttft=0.06),
+        decoding(160, 128, flops=348e9), decoding(128, 256), decoding(192, 256, **preempted),
+        decoding(256, 256, ttft=0.4), decoding(2, 8, ttft=0.6, prompt=512), decoding(4, 1, ttft=1.0, prompt=512),
+    ]  # fmt: skip
+    [finding] = asked("energy_split", *tests)
+    assert "batch 128, decode of 256 tokens" in column(finding, "load")
+    assert finding.sentences[-3:] == [
+        "Left out: batch 192 (decode of 256 tokens), for which the KV cache is too small.",
+        "Left out: batch 128 and 160 (decode of 128 tokens), where by the roofline FLOPs take more than half as long "
+        "as the bytes, and joules go into computing as well.",
+        "Left out: batch 256 (decode of 128 tokens), batch 256 (decode of 256 tokens) and 1 more load, where more than "
+        "5.0 % of the latency passes until the first token, and joules go into prompts.",
+    ]
 
 
 def test_energy_of_long_prompts_or_without_a_floor_is_not_divided():
