@@ -32,8 +32,11 @@ def test_phases_of_a_test_that_took_them_apart():
 
 
 def test_the_test_that_took_the_phases_apart_is_among_those_of_the_finding():
-    parts = [case("t.py::p", output_len=1, values={"prefill_jpt": 0.1}),
-             case("t.py::d", input_len=1, values={"decode_jpt": 0.4}), case("t.py::e", values={"jpt": 0.5})]  # fmt: skip
+    parts = [
+        case("t.py::p", output_len=1, values={"prefill_jpt": 0.1}),
+        case("t.py::d", input_len=1, values={"decode_jpt": 0.4}),
+        case("t.py::e", values={"jpt": 0.5}),
+    ]
     own = case("t.py::o", record={"phases": PHASES}, values={"prefill_jpt": 0.1, "decode_jpt": 0.8, "jpt": 1.0})
     [finding] = asked("phases", *parts, own)
     assert "8.0 times" in finding.sentences[0]
