@@ -249,8 +249,8 @@ def test_a_turn_under_the_power_cap_says_so(capped):
         }
     [finding] = asked("latency_throughput", *tests)
     told = (
-        "From batch 128 on the power cap held the clock down, to 1,755 MHz at batch 256 from 1,980 MHz: FLOPs took longer, "
-        "and the turn came earlier than at a clock that is held."
+        "From batch 128 on the power cap held the clock down, to 1,755 MHz at batch 256 from 1,980 MHz: FLOPs took "
+        "longer, and the turn came earlier than at a clock that is held."
     )
     assert (told in finding.sentences) is capped
 
