@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_llmperf.findings.limits import kv_capacity
 from pytest_llmperf.findings.points import Point, group, varied
 from pytest_llmperf.findings.telling import (
     Labels,
@@ -20,7 +21,7 @@ from pytest_llmperf.findings.telling import (
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Finding, Results
 
-__all__ = ["formats", "kv_capacity"]
+__all__ = ["formats"]
 
 _FORMAT = ("quantization", "kv_cache_dtype", "enforce_eager", "dtype")
 _METRICS = ("ttft", "tpot", "throughput", "tpj", "power", "memory_used")
@@ -54,13 +55,6 @@ def _of_one_model(points: Sequence[Point]) -> list[list[Point]]:
 
 def _params(point: Point) -> int | None:
     return None if point.test.roof is None else point.test.roof.total_params
-
-
-def kv_capacity(point: Point) -> float | None:
-    """Tokens that the KV cache of the engine holds; ``None`` where it does not tell."""
-    limits = {} if point.test.engine is None else point.test.engine.limits
-    blocks, each = limits.get("num_gpu_blocks"), limits.get("block_size")
-    return None if blocks is None or each is None else float(blocks * each)
 
 
 def _weights(point: Point) -> float | None:

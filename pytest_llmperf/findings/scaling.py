@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_llmperf.findings.formats import kv_capacity
+from pytest_llmperf.findings.limits import kv_capacity
 from pytest_llmperf.findings.points import Point, group, varied
 from pytest_llmperf.findings.telling import (
     Labels,
