@@ -45,6 +45,8 @@ _METHOD = (
     "The knee is the point of the greatest throughput over latency (Kleinrock 1979): the next one brings clearly less "
     "throughput than latency, both in proportion."
 )
+#: A clock below this part of the highest of the series was held down.
+_FULL = 0.98
 #: An open loop that serves less than this share of what is offered does not keep up; a short run's own rate varies.
 _KEPT_UP = 0.8
 
@@ -195,6 +197,7 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
             f"{found.error * 100:.1f} % (RMS)."
         )
         sentences += parts_of_a_step(running[-1], found)
+        sentences += _held_down(running)
         places.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, found.flat, low, high))
     elif len(running) >= _LEAST_OF_A_CORNER:
         sentences.append(f"Measured, decode does not turn compute-bound up to batch {largest:g}{expected}.")
@@ -213,6 +216,27 @@ def _rate(bandwidth: float) -> str:
 
 def _time(seconds: float) -> str:
     return format_value(seconds, "s")
+
+
+def _held_down(points: Sequence[Point]) -> list[str]:
+    """Where the power cap took from the clock of larger batches: their FLOPs took longer, and the turn came earlier."""
+    clocks = [(point, clock) for point in points if (clock := _condition(point, "sm_clock"))]
+    if not clocks:
+        return []
+    full = max(clock for _, clock in clocks)
+    below = [(point, clock) for point, clock in clocks if clock < _FULL * full]
+    if not below or not all(_condition(point, "power_cap_share") for point, _ in below):
+        return []
+    first, (last, least) = below[0][0], min(below, key=lambda one: one[1])
+    return [
+        f"From {size(first.axes)} on the power cap held the clock down, to {least / 1e6:,.0f} MHz at {size(last.axes)} "
+        f"from {full / 1e6:,.0f} MHz: FLOPs took longer, and the turn came earlier than at a clock that is held."
+    ]
+
+
+def _condition(point: Point, name: str) -> float | None:
+    found = point.test.conditions.get(name)
+    return None if found is None else found.value
 
 
 def parts_of_a_step(point: Point, found: Corner) -> list[str]:

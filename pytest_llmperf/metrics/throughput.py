@@ -1,4 +1,11 @@
-"""Throughput: what came back in a window of time."""
+"""Throughput: what came back in a window of time.
+
+What lies across an end of the window has to be counted by a part of it. In an open loop requests come and go at
+random, and it is enough to count the tokens, and the completions, that fall into it. A closed loop goes in waves
+instead: requests of equal length that began together end together, so that whole waves of tokens or of completions lie
+just inside or just outside. There each request counts by the part of its time that lies within: with c requests in
+flight that take L seconds each, this is c / L a second (Little 1961), wherever the window begins and ends.
+"""
 
 from __future__ import annotations
 
@@ -44,19 +51,33 @@ def plateau(repeat: RepeatTrace) -> tuple[int, int]:
     return min(r.due_ns for r in done), max(r.last_ns for r in done)
 
 
-def per_second(repeat: RepeatTrace, count: Callable[[RequestTrace, int, int], float]) -> float | Missing:
+def per_second(
+    repeat: RepeatTrace,
+    count: Callable[[RequestTrace, int, int], float],
+    whole: Callable[[RequestTrace], float],
+) -> float | Missing:
     """Something that is counted in the window of a repeat, per second.
 
     Args:
         repeat: One run of the workload, with at least one completed request.
         count: What a request brings within a window of nanoseconds, open at its start.
+        whole: What it brings in all, of which a closed loop takes the part of its time that lies within the window.
     """
     start, end = window(repeat)
     if end <= start:
         return Missing("no time passed between the first request and the last token")
+    if repeat.loop == "closed":
+        return sum(whole(r) * _part(r, start, end) for r in repeat.completed) / ((end - start) / NS_PER_S)
     # Half open on the left, so that the completion which opens a plateau is not counted into it; a whole run
     # opens when its first request was due, before any token.
     return sum(count(r, start, end) for r in repeat.completed) / ((end - start) / NS_PER_S)
+
+
+def _part(request: RequestTrace, start: int, end: int) -> float:
+    """The part of a request's time, from when it was due to its last token, that lies within a window."""
+    lasted = request.last_ns - request.due_ns
+    within = min(request.last_ns, end) - max(request.due_ns, start)
+    return max(0, within) / lasted if lasted > 0 else float(start < request.last_ns <= end)
 
 
 def tokens_within(request: RequestTrace, start: int, end: int) -> int:
@@ -73,15 +94,15 @@ def _all_tokens(request: RequestTrace, start: int, end: int) -> int:
 
 
 def _throughput(repeat: RepeatTrace, _: Context) -> Outcome:
-    return per_second(repeat, tokens_within)
+    return per_second(repeat, tokens_within, lambda r: r.output_tokens)
 
 
 def _total_throughput(repeat: RepeatTrace, _: Context) -> Outcome:
-    return per_second(repeat, _all_tokens)
+    return per_second(repeat, _all_tokens, lambda r: r.input_tokens + r.output_tokens)
 
 
 def _request_throughput(repeat: RepeatTrace, _: Context) -> Outcome:
-    return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end))
+    return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end), lambda _: 1)
 
 
 def meets_slo(request: RequestTrace, slo: Mapping[str, float]) -> bool:
@@ -132,14 +153,22 @@ def backlog(repeats: Iterable[RepeatTrace]) -> tuple[int, int]:
 def _goodput(repeat: RepeatTrace, context: Context) -> Outcome:
     if not context.slo:
         return Missing("the workload sets no SLO")
-    return per_second(repeat, lambda r, start, end: int(start < r.last_ns <= end and meets_slo(r, context.slo)))
+    slo = context.slo
+    return per_second(
+        repeat,
+        lambda r, start, end: int(start < r.last_ns <= end and meets_slo(r, slo)),
+        lambda r: int(meets_slo(r, slo)),
+    )
 
 
 def _max_rate(_: RepeatTrace, __: Context) -> Outcome:
     return Missing("no rate was searched for")
 
 
-_SOURCE = "the client's receive times; window: the whole batch, or a loop's plateau where it lasts"
+_SOURCE = (
+    "the client's receive times; window: the whole batch, or a loop's plateau where it lasts; in a closed loop each "
+    "request by the part of its time within the window"
+)
 
 METRICS = (
     Metric("throughput", "tokens/s", "higher", "output tokens / window", _SOURCE, _throughput),

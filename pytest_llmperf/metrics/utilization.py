@@ -67,7 +67,10 @@ def _mfu(repeat: RepeatTrace, context: Context) -> Outcome:
         last = request.input_tokens + request.output_tokens
         return prefill + max(0, inside) * mean_flops_per_token(request.input_tokens, last)
 
-    rate = per_second(repeat, flops)
+    def whole(request: RequestTrace) -> float:
+        return flops(request, request.due_ns, request.last_ns)
+
+    rate = per_second(repeat, flops, whole)
     return rate if isinstance(rate, Missing) else rate / (peak * context.roof.gpus)
 
 

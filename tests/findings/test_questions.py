@@ -183,6 +183,17 @@ def test_a_test_of_the_floor_goes_before_the_ladder():
     assert "Not known with a CUDA context: not measured." in finding.sentences
 
 
+def test_the_floor_of_several_boards_is_told_as_theirs_together():
+    gauge = case("i.py::test_floor", record={"workload": None}, engine={"tensor_parallel_size": 2},
+                 values={"bare_power": 158.0, "loaded_power": 242.0})  # fmt: skip
+    [finding] = asked("idle", gauge)
+    assert finding.sentences[0].startswith("The 2 idle boards together draw 158.0 W without an engine")
+    [finding] = asked("idle", case("i.py::test_floor", record={"workload": None}, values={"bare_power": 79.0}))
+    assert (finding.title, finding.sentences[0]) == (
+        "What an idle board draws", "An idle board draws 79.00 W without an engine.",
+    )  # fmt: skip
+
+
 # -- latency and throughput
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -212,6 +223,36 @@ def test_a_sharp_corner_is_measured_where_it_is_and_held_against_the_prediction(
     assert marks["knee"].x == 128
     assert "The knee is at batch 128" in finding.sentences[0]
     assert "batch 256 brings 0.0 % throughput" in finding.sentences[0]
+
+
+def condition(value, unit):
+    return {
+        "unit": unit,
+        "launches": [value],
+        "value": value,
+        "baseline": None,
+        "baseline_launches": [],
+        "reason": None,
+    }
+
+
+@pytest.mark.parametrize("capped", [True, False])
+def test_a_turn_under_the_power_cap_says_so(capped):
+    tests = loads(lambda batch: max(0.02, 0.02 / 100 * batch), record={"roof": roof()})
+    for test in tests:
+        low = test["workload"]["batch"] >= 128 and capped
+        test["conditions"] = {
+            "sm_clock": condition(
+                1.755e9 if test["workload"]["batch"] == 256 and low else 1.875e9 if low else 1.98e9, "Hz"
+            ),
+            "power_cap_share": condition(1.0 if low else 0.0, "1"),
+        }
+    [finding] = asked("latency_throughput", *tests)
+    told = (
+        "From batch 128 on the power cap held the clock down, to 1,755 MHz at batch 256 from 1,980 MHz: FLOPs took "
+        "longer, and the turn came earlier than at a clock that is held."
+    )
+    assert (told in finding.sentences) is capped
 
 
 def test_the_parts_of_a_step_are_told_at_the_rates_that_the_board_reached():

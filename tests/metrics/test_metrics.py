@@ -161,11 +161,27 @@ class TestWindow:
     def test_a_closed_loop_is_counted_from_the_first_completion_to_the_last_submission(self):
         trace = repeat(*self.CLOSED, loop="closed")
         assert window(trace) == (100 * MS, 210 * MS)
-        # 110, 150, 160, 200, 210; the completion at 100 opens the window and is not counted into it.
-        assert value("throughput", trace) == pytest.approx(5 / 0.11)
-        assert value("request_throughput", trace) == pytest.approx(3 / 0.11)
-        # Two prompts of one token began to answer inside.
-        assert value("total_throughput", trace) == pytest.approx(7 / 0.11)
+        # Two at a time that take 0.1 s each; within the 0.11 s lie five tokens and three completions: too many.
+        assert value("throughput", trace) == pytest.approx(2 / 0.1 * 2, rel=0.01)
+        assert value("request_throughput", trace) == pytest.approx(2 / 0.1, rel=0.01)
+        # Prompts of one token each.
+        assert value("total_throughput", trace) == pytest.approx(2 / 0.1 * 3, rel=0.01)
+
+    @pytest.mark.parametrize("waves", [3, 4, 10])
+    @pytest.mark.parametrize(("prefill", "stagger"), [(10, 0), (60, 2), (60, 8)])
+    def test_a_closed_loop_of_waves_comes_to_what_is_in_flight_over_its_latency(self, waves, prefill, stagger):
+        # Four in flight, equally long, the first tokens of a wave one after the other: as an engine serves them.
+        lasts = prefill + 24
+        wave = [
+            request(*(lasts * n + prefill + stagger * lane + step for step in (0, 12, 24)),
+                    due=lasts * n + stagger * lane if n else 0)
+            for n in range(waves)
+            for lane in range(4)
+        ]  # fmt: skip
+        trace = repeat(*wave, loop="closed")
+        assert value("request_throughput", trace) == pytest.approx(4 / lasts * 1000, rel=0.05)
+        assert value("throughput", trace) == pytest.approx(3 * value("request_throughput", trace))
+        assert value("goodput", trace, Context(slo={"ttft": 1.0})) == value("request_throughput", trace)
 
     def test_a_late_client_does_not_end_the_closed_loop_early(self):
         trace = repeat(request(100), request(140), request(300, due=100, sent=150), loop="closed")
