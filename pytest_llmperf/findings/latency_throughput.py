@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_llmperf.findings.fits import Corner, corner, knee
+from pytest_llmperf.findings.limits import limit
 from pytest_llmperf.findings.points import Point, at_one_clock, group, plainest
 from pytest_llmperf.findings.telling import (
     Labels,
@@ -288,8 +289,7 @@ def _prompt_share(point: Point) -> float:
 
 def _runs_at_once(point: Point) -> bool:
     """Whether the engine lets all sequences of the batch decode together, as far as it tells."""
-    engine = point.test.engine
-    most = None if engine is None else engine.limits.get("max_num_seqs")
+    most = limit(point, "max_num_seqs")
     return most is None or point.axes.size <= most
 
 
