@@ -175,6 +175,9 @@ def _gained(least: Point, point: Point) -> tuple[float, float, str] | None:
 def _told(least: Point, point: Point, gained: tuple[float, float, str]) -> str:
     speedup, efficiency, name = gained
     told = f"{'TPOT' if name == 'tpot' else 'latency'} {change(speedup, 1)}"
+    before, now = least.value("ttft"), point.value("ttft")
+    if name == "tpot" and before is not None and now is not None:
+        told += f", TTFT {change(before, now)}"  # what more GPUs exchange may outweigh what they share of a prompt
     before, now = least.value("throughput"), point.value("throughput")
     if before is not None and now is not None:
         told += f", throughput {change(before, now)}"

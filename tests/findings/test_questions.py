@@ -652,6 +652,13 @@ def test_more_gpus_have_a_speedup_and_an_efficiency():
     assert column(finding, "speedup") == pytest.approx([1, 0.02 / 0.0144, 1, 2])
 
 
+def test_more_gpus_may_take_longer_to_a_first_token_and_that_is_told():
+    tests = [case(f"s[{n}]", engine={"tensor_parallel_size": n}, values={"tpot": tpot, "ttft": ttft})
+             for n, tpot, ttft in ((1, 0.00466, 0.01755), (2, 0.0034, 0.0342))]  # fmt: skip
+    [finding] = asked("scaling", *tests)
+    assert "TPOT -27.0 %, TTFT +94.9 % at batch 1 (efficiency 69 %)" in finding.sentences[0]
+
+
 def test_a_point_that_was_preempted_has_no_efficiency():
     def told(gpus, tpot, **record):
         return case(f"s[{gpus}]", batch=16, engine={"tensor_parallel_size": gpus}, record=record,
