@@ -6,7 +6,7 @@ differ: run it on both and lay the reports side by side, ``python -m pytest_llmp
 Options: none needed; ``--gpu-clock`` measures at a locked clock. On vLLM's CPU build it is the processor's memory.
 
 Found: an H200 copies at 4.15 to 4.24 of its 4.8 TB/s, and at 385 GB/s to another of its host (NVLink); bfloat16
-products reach 77 to 79 % of the peak. A V100's copies reach 722 of 900 GB/s. Published: two providers'
+products reach 77 to 80 % of the peak. A V100's copies reach 722 of 900 GB/s. Published: two providers'
 nominally equal servers with 8 A100 differed by 2 times in latency.
 """
 

@@ -6,7 +6,7 @@ the other, before anything else runs on the boards.
 Options: ``--gpu-clock`` adds the locked rung; without it that rung is null, with the reason. ``-m sweep`` reads it at
 every clock of the grid.
 
-Found: about 23 W bare on a V100; on H200 79 W bare, 120 to 122 W with a context, and 120 to 125 W with a model loaded:
+Found: about 23 W bare on a V100; on H200 79 to 84 W bare, 120 to 123 W with a context, 120 to 125 W with a model:
 it is the context that costs.
 """
 

@@ -12,7 +12,7 @@ Options: only sweeps; no lock. ``--llmperf-model`` names a model with real weigh
 for is skipped, and all of them on vLLM's CPU build.
 
 Published: 8-bit weights halve the GPUs needed where memory bounds, at a risk for quality that has to be checked. Found
-on an H200 (Mistral-7B's shape): FP8 weights take 29 % off TPOT and 41 % off the energy at batch 1, 25 and 34 % at 64;
+on an H200 (Mistral-7B's shape): FP8 weights take 29 % off TPOT and 42 % off the energy at batch 1, 26 and 34 % at 64;
 4-bit ones 18 % off TPOT at batch 1 and nothing at 64; an FP8 KV cache holds twice the tokens and moves TPOT by less
 than 5 %; an eager engine takes 3 to 6 times as long a token.
 """

@@ -8,9 +8,9 @@ Options: only sweeps; no lock. ``--llmperf-model`` names the model of the first 
 GPUs, or more memory, than there is; a simulated machine has up to 8 boards.
 
 Published: MPT-7B from 2 to 4 GPUs: 12 % less time per token at batch 1, 33 % at batch 16. MPT-30B has 2.5 times the
-latency of MPT-7B, Llama-2-70B twice that of Llama-2-13B: less than their sizes. Found on two H200 (NVLink): 27 % less
-time per token than on one at batch 1, 31 % at 64, for 20 to 23 % more energy; Llama-2-70B has 4.0 times the TPOT of
-Llama-2-13B, for 5.3 times its size.
+latency of MPT-7B, Llama-2-70B twice that of Llama-2-13B: less than their sizes. Found on two H200 (NVLink):
+27 % less time per token than on one at batch 1, 31 % at 64, for 20 to 23 % more energy, and twice the time to a first
+token at batch 1; Llama-2-70B has 4.0 times the TPOT of Llama-2-13B, for 5.3 times its size.
 """
 
 import pytest

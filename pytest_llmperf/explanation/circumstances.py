@@ -20,7 +20,8 @@ def under_test(test: TestRecord) -> list[str] | None:
     """Each difference as ``"engine version 0.11.0 (0.10.0 in the baseline)"``; ``None`` when one side is not known."""
     if not test.baseline_provenance or not test.provenance:
         return None
-    before, now = ({**side, "boards": _short(boards_of(side))} for side in (test.baseline_provenance, test.provenance))
+    before, now = ({**side, "boards": boards_of(side)} for side in (test.baseline_provenance, test.provenance))
+    before["boards"], now["boards"] = _short(before["boards"], now["boards"])
     # What somebody asked for comes first; another board of the same product is the least of what there is.
     found = differing_arguments(_mapping(before.get("treatment")), _mapping(now.get("treatment")))
     return found + [
@@ -31,9 +32,13 @@ def under_test(test: TestRecord) -> list[str] | None:
     ]
 
 
-def _short(uuids: str | None) -> str | None:
-    """Boards by the first group of their UUIDs, which tells them apart as a commit's first digits do."""
-    return None if uuids is None else ", ".join("-".join(uuid.split("-")[:2]) for uuid in uuids.split(", "))
+def _short(*sides: str | None) -> list[str | None]:
+    """Boards by the first group of their UUIDs, where it tells all of them apart as a commit's first digits do."""
+    whole = {uuid for side in sides if side is not None for uuid in side.split(", ")}
+    first = {uuid: "-".join(uuid.split("-")[:2]) for uuid in whole}
+    if len(set(first.values())) < len(whole):
+        return list(sides)
+    return [None if side is None else ", ".join(first[uuid] for uuid in side.split(", ")) for side in sides]
 
 
 def boards_of(provenance: Mapping[str, Any] | None) -> str | None:

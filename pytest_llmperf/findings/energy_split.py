@@ -6,7 +6,7 @@ An attribution: what the boards draw above their idle floor is divided as the by
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from pytest_llmperf.findings.points import Point, distinct, one_clock
@@ -24,6 +24,7 @@ from pytest_llmperf.findings.telling import (
     size,
     slug,
 )
+from pytest_llmperf.report.wording import plural
 from pytest_llmperf.results import Finding, Results, RoofPoint
 
 __all__ = ["energy_split"]
@@ -71,8 +72,19 @@ def energy_split(_: Results, points: Sequence[Point], labels: Labels) -> list[Fi
     for members in chosen.values():
         bound = [one for one in members if not _computes(one.point)]
         if len({one.point.axes.size for one in bound}) > 1:
-            found.append(_finding(bound, [one.point for one in members if one not in bound], labels))
+            left = [one.point for one in members if one not in bound] + _left(points, members[0].point)
+            found.append(_finding(bound, left, labels))
     return found
+
+
+def _left(points: Sequence[Point], one: Point) -> list[Point]:
+    """Of the loads that were served like one that is divided those that are not: for their prompts, or their cache."""
+    alike = [
+        point for point in distinct(points)
+        if point.axes.without(*_WITHIN) == one.axes.without(*_WITHIN) and point.axes.clock == one.axes.clock
+        and point.axes.load == "batch" and point.axes.output_len != 1 and point.test.phases is None
+    ]  # fmt: skip
+    return [point for point in alike if _split(point) is None and (is_starved(point) or _prefills(point))]
 
 
 def _split(point: Point) -> _Split | None:
@@ -107,10 +119,15 @@ def _computes(point: Point) -> bool:
 
 def _joules(point: Point) -> float | None:
     """Of an output token, of requests that spend next to nothing on their prompt."""
-    ttft, latency = point.value("ttft"), point.value("e2e_latency")
-    if point.test.phases is not None or ttft is None or latency is None or ttft > _DECODES * latency:
+    if point.test.phases is not None or _prefills(point) is not False:
         return None
     return point.value("jpt")
+
+
+def _prefills(point: Point) -> bool | None:
+    """Whether a part of the time that counts passes until the first token; ``None`` where that was not measured."""
+    ttft, latency = point.value("ttft"), point.value("e2e_latency")
+    return None if ttft is None or latency is None else ttft > _DECODES * latency
 
 
 def _floor(point: Point) -> float | None:
@@ -123,7 +140,7 @@ def _floor(point: Point) -> float | None:
     return statistics.median(shares) if shares else None
 
 
-def _finding(members: Sequence[_Split], computing: Sequence[Point], labels: Labels) -> Finding:
+def _finding(members: Sequence[_Split], left: Sequence[Point], labels: Labels) -> Finding:
     points = [one.point for one in members]
     axes = points[0].axes
     rows: Rows = [
@@ -143,17 +160,45 @@ def _finding(members: Sequence[_Split], computing: Sequence[Point], labels: Labe
         "This is an attribution by bytes, not a measurement: what the boards draw above their idle floor is divided as "
         "the bytes are that a decode step reads."
     )
-    if computing:
-        sizes = listed(list(dict.fromkeys(f"{point.axes.size:g}" for point in computing)))
-        sentences.append(
-            f"Left out: batch {sizes}, where by the roofline FLOPs take more than half as long as the bytes, and "
-            "joules go into computing as well."
-        )
+    sentences += _left_out(left, {shape(point.axes) for point in points})
     shown = labels.serving(axes, "model")
     told = [short(axes.model), *(part for part in shown if part != short(axes.model))]
     return finding(
         "energy_split", slug(*told), f"Joules by bytes moved: {', '.join(told)}", sentences, columns, rows, points
     )
+
+
+def _left_out(left: Sequence[Point], told: Container[str]) -> list[str]:
+    """A sentence for each reason why loads are not divided.
+
+    Args:
+        left: These.
+        told: Shapes of which others are divided: what is left out of these is named, of others only counted.
+    """
+    reasons: dict[str, list[Point]] = {}
+    for point in sorted(left, key=lambda point: point.order):
+        reasons.setdefault(_reason(point), []).append(point)
+    return [f"Left out: {_loads(points, told)}, {reason}." for reason, points in sorted(reasons.items())]
+
+
+def _reason(point: Point) -> str:
+    if _computes(point):
+        return (
+            "where by the roofline FLOPs take more than half as long as the bytes, and joules go into computing as well"
+        )
+    if is_starved(point):
+        return "for which the KV cache is too small"
+    return f"where more than {share(_DECODES)} of the latency passes until the first token, and joules go into prompts"
+
+
+def _loads(points: Sequence[Point], told: Container[str]) -> str:
+    """The sizes of each shape: a batch is told apart from that of another load."""
+    sizes: dict[str, list[str]] = {}
+    for point in points:
+        sizes.setdefault(shape(point.axes), []).append(f"{point.axes.size:g}")
+    named = [f"batch {listed(list(dict.fromkeys(batches)))} ({one})" for one, batches in sizes.items() if one in told]
+    others = sum(shape(point.axes) not in told for point in points)
+    return listed([*named, *([plural(others, "load" if not named else "more load")] if others else [])])
 
 
 def _told(one: _Split, serving: Sequence[str]) -> str:

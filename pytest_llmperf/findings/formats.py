@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
-from pytest_llmperf.findings.points import Point, group, varied
+from pytest_llmperf.findings.limits import kv_capacity
+from pytest_llmperf.findings.points import Point, distinct, group, ordered, varied
 from pytest_llmperf.findings.telling import (
     Labels,
     Rows,
@@ -20,7 +23,7 @@ from pytest_llmperf.findings.telling import (
 from pytest_llmperf.report.units import printable
 from pytest_llmperf.results import Finding, Results
 
-__all__ = ["formats", "kv_capacity"]
+__all__ = ["formats"]
 
 _FORMAT = ("quantization", "kv_cache_dtype", "enforce_eager", "dtype")
 _METRICS = ("ttft", "tpot", "throughput", "tpj", "power", "memory_used")
@@ -32,16 +35,17 @@ _PLAIN_DTYPES = ("bfloat16", "float16")
 def formats(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
     """A finding for each load that ran in two or more formats; its batches together."""
     found = []
-    for members in _of_one_model(points):
+    for everything in _of_one_model(points):
+        members = _series(everything)
         sizes = [load for load in varied(members, "size") if len([p for p in members if p.axes.size == load]) > 1]
         compared = [point for point in members if point.axes.size in sizes]
         if compared:
-            found.append(_finding(compared, labels))
+            found.append(_finding(compared, everything, labels))
     return found
 
 
 def _of_one_model(points: Sequence[Point]) -> list[list[Point]]:
-    """Points that differ in format and size; a checkpoint in another format is its model under another name."""
+    """All points that differ in format and size at most; a checkpoint in another format is its model."""
     plain = {(_params(p), p.axes.device, p.axes.engine): p.axes.model
              for p in reversed(points) if p.axes.quantization is None and _params(p)}  # fmt: skip
     named = [
@@ -49,18 +53,60 @@ def _of_one_model(points: Sequence[Point]) -> list[list[Point]]:
         if p.axes.quantization is not None else p
         for p in points
     ]  # fmt: skip
-    return group(named, *_FORMAT, "size")
+    everything: dict[tuple[object, ...], list[Point]] = {}
+    for point in named:
+        everything.setdefault(_place(point), []).append(point)
+    return [everything[_place(members[0])] for members in group(named, *_FORMAT, "size")]
+
+
+def _place(point: Point) -> tuple[object, ...]:
+    return point.axes.without(*_FORMAT, "size")
+
+
+def _series(everything: Sequence[Point]) -> list[Point]:
+    """One point a format and load: of a test that has several formats at this load, where there is one.
+
+    What other tests measured of the same load and format, perhaps long before in another launch of the engine, differs
+    from it by more than formats may do. Of two such tests that of more formats and loads goes first.
+    """
+    formats_at: dict[tuple[str, float], set[tuple[object, ...]]] = {}
+    for point in everything:
+        formats_at.setdefault((_function(point), point.axes.size), set()).add(_format(point))
+    several: Counter[str] = Counter()
+    for (function, _), formats in formats_at.items():
+        several[function] += len(formats) if len(formats) > 1 else 0
+    chosen = []
+    for load in varied(everything, "size"):
+        members = [point for point in everything if point.axes.size == load]
+        comparing = [name for name in several if len(formats_at.get((name, load), ())) > 1]
+        comparing.sort(key=lambda name: (-several[name], name))
+        series = [distinct(point for point in members if _function(point) == name) for name in comparing]
+        found: dict[tuple[object, ...], Point] = {}
+        for point in chain(*series, distinct(members)):
+            found.setdefault(_format(point), point)
+        chosen += ordered(found.values())
+    return chosen
+
+
+def _each_function(points: Iterable[Point]) -> list[Point]:
+    """One of those that a test function measured alike, of each of them."""
+    functions: dict[str, list[Point]] = {}
+    for point in points:
+        functions.setdefault(_function(point), []).append(point)
+    return [point for name in sorted(functions) for point in distinct(functions[name])]
+
+
+def _function(point: Point) -> str:
+    """The test function: the id without what it is parametrized with."""
+    return point.test.nodeid.partition("[")[0]
+
+
+def _format(point: Point) -> tuple[object, ...]:
+    return tuple(getattr(point.axes, name) for name in _FORMAT)
 
 
 def _params(point: Point) -> int | None:
     return None if point.test.roof is None else point.test.roof.total_params
-
-
-def kv_capacity(point: Point) -> float | None:
-    """Tokens that the KV cache of the engine holds; ``None`` where it does not tell."""
-    limits = {} if point.test.engine is None else point.test.engine.limits
-    blocks, each = limits.get("num_gpu_blocks"), limits.get("block_size")
-    return None if blocks is None or each is None else float(blocks * each)
 
 
 def _weights(point: Point) -> float | None:
@@ -88,22 +134,26 @@ def _plainness(point: Point) -> tuple[bool, bool, bool, bool, str]:
     )  # fmt: skip
 
 
-def _finding(points: Sequence[Point], labels: Labels) -> Finding:
+def _finding(points: Sequence[Point], everything: Sequence[Point], labels: Labels) -> Finding:
     axes = points[0].axes
     dtype = min(points, key=_plainness).axes.dtype
     usual = _named(min(points, key=_plainness), dtype)
     rows: Rows = []
     told: dict[str, list[tuple[dict[str, float], str]]] = {}
+    references: list[Point] = []
     for load in varied(points, "size"):
         members = sorted([p for p in points if p.axes.size == load], key=_plainness)
-        # That which all are held against, where this load ran in it.
-        reference = next((point for point in members if _named(point, dtype) == usual), None)
+        # Those which all are held against, where this load ran in it: the one of the table first.
+        usually = [point for point in members if _named(point, dtype) == usual]
+        usually += [p for p in _each_function(everything) if p.axes.size == load and _named(p, dtype) == usual]
         for point in members:
             outputs = point.test.outputs
             agreement = None if outputs is None else outputs.token_agreement
             rows.append([_named(point, dtype), load, *(point.value(name) for name in _METRICS), _weights(point),
                          kv_capacity(point), agreement])  # fmt: skip
-            if reference is not None and point is not reference:
+            if usually and _named(point, dtype) != usual:
+                reference = next((p for p in usually if _function(p) == _function(point)), usually[0])
+                references.append(reference)
                 changes = _changes(reference, point)
                 if changes:
                     told.setdefault(_named(point, dtype), []).append((changes, size(point.axes)))
@@ -121,7 +171,8 @@ def _finding(points: Sequence[Point], labels: Labels) -> Finding:
     ]  # fmt: skip
     return finding(
         "formats", labels.name(axes, *_FORMAT, "size"), labels.title("Formats", axes, *_FORMAT, "size"),
-        sentences or ["Nothing that could be compared was measured in two formats."], columns, rows, points,
+        sentences or ["Nothing that could be compared was measured in two formats."], columns, rows,
+        [*points, *references],
     )  # fmt: skip
 
 
@@ -161,14 +212,15 @@ def _changes(reference: Point, point: Point) -> dict[str, float]:
 
 
 def _room(points: Sequence[Point], dtype: str) -> list[str]:
-    """What the formats leave for the KV cache."""
-    reference = min(points, key=_plainness)
-    before = kv_capacity(reference)
-    seen: dict[str, str] = {}
+    """What the formats leave for the KV cache; of one format any load tells it, and the first that does is taken."""
+    usual = _named(min(points, key=_plainness), dtype)
+    rooms: dict[str, float] = {}
     for point in sorted(points, key=_plainness):
-        now = kv_capacity(point)
-        if before and now and now != before:
-            seen.setdefault(short(_named(point, dtype)), f"{change(before, now)} ({now:,.0f} tokens)")
+        if (room := kv_capacity(point)) is not None:
+            rooms.setdefault(_named(point, dtype), room)
+    if (before := rooms.get(usual)) is None:
+        return []
+    seen = {short(name): f"{change(before, now)} ({now:,.0f} tokens)" for name, now in rooms.items() if now != before}
     return [f"Room in the KV cache with {name}: {text}." for name, text in seen.items()]
 
 

@@ -82,10 +82,13 @@ def _from_gauges(tests: Sequence[TestRecord], shares: Sequence[tuple[Point, floa
     if any(name.startswith("held") for name in rungs):
         reasons.pop("held", None)
     known = _known(rungs)
-    sentences = [_floor(known, "The idle boards draw"), *_share(shares), *_held(known)]
+    boards = max((test.engine.tensor_parallel_size for test in tests if test.engine is not None), default=1)
+    draws = "An idle board draws" if boards == 1 else f"The {boards} idle boards together draw"
+    title = "What an idle board draws" if boards == 1 else "What idle boards draw together"
+    sentences = [_floor(known, draws), *_share(shares), *_held(known)]
     sentences += [f"Not known {_rung(name)}: {reason}." for name, reason in reasons.items() if name not in known]
     rows = _rows(known)
-    one = finding("idle", "floor", "What idle boards draw", sentences, _columns(), rows, [point for point, _ in shares])
+    one = finding("idle", "floor", title, sentences, _columns(), rows, [point for point, _ in shares])
     return one.model_copy(update={"tests": [*(test.nodeid for test in tests), *one.tests]})
 
 

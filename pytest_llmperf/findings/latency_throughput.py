@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_llmperf.findings.fits import Corner, corner, knee
+from pytest_llmperf.findings.limits import limit
 from pytest_llmperf.findings.points import Point, at_one_clock, group, plainest
 from pytest_llmperf.findings.telling import (
     Labels,
@@ -20,7 +21,7 @@ from pytest_llmperf.findings.telling import (
 from pytest_llmperf.report.units import format_value
 from pytest_llmperf.results import Finding, Mark, Results
 
-__all__ = ["latency_throughput", "parts_of_a_step", "predicted_corner"]
+__all__ = ["keeps_up", "latency_throughput", "parts_of_a_step", "predicted_corner"]
 
 #: Fewer points, or such as lie nearer to each other, make no curve.
 _LEAST, _DECADE = 5, 10
@@ -44,6 +45,8 @@ _METHOD = (
     "The knee is the point of the greatest throughput over latency (Kleinrock 1979): the next one brings clearly less "
     "throughput than latency, both in proportion."
 )
+#: A clock below this part of the highest of the series was held down.
+_FULL = 0.98
 #: An open loop that serves less than this share of what is offered does not keep up; a short run's own rate varies.
 _KEPT_UP = 0.8
 
@@ -115,12 +118,17 @@ def _told_of(points: Sequence[Point], subject: str) -> tuple[list[str], list[Mar
     ], marks
 
 
+def keeps_up(point: Point, offered: float) -> bool:
+    """Whether so many requests a second are served as they are offered; where it is not known, it is taken for so."""
+    served = point.value("request_throughput")
+    return served is None or served >= _KEPT_UP * offered
+
+
 def _kept_up(points: Sequence[Point]) -> list[Point]:
     """The rates, from the lowest on, that were served as they were offered, but for what a short run varies by."""
     kept = []
     for point in points:
-        served = point.value("request_throughput")
-        if served is not None and served < _KEPT_UP * point.axes.size:
+        if not keeps_up(point, point.axes.size):
             break
         kept.append(point)
     return kept
@@ -194,6 +202,7 @@ def _compute_bound(points: Sequence[Point]) -> tuple[list[str], list[Mark]]:
             f"{found.error * 100:.1f} % (RMS)."
         )
         sentences += parts_of_a_step(running[-1], found)
+        sentences += _held_down(running)
         places.append(mark("measured", f"measured: batch {found.at:.0f}", found.at, found.flat, low, high))
     elif len(running) >= _LEAST_OF_A_CORNER:
         sentences.append(f"Measured, decode does not turn compute-bound up to batch {largest:g}{expected}.")
@@ -212,6 +221,27 @@ def _rate(bandwidth: float) -> str:
 
 def _time(seconds: float) -> str:
     return format_value(seconds, "s")
+
+
+def _held_down(points: Sequence[Point]) -> list[str]:
+    """Where the power cap took from the clock of larger batches: their FLOPs took longer, and the turn came earlier."""
+    clocks = [(point, clock) for point in points if (clock := _condition(point, "sm_clock"))]
+    if not clocks:
+        return []
+    full = max(clock for _, clock in clocks)
+    below = [(point, clock) for point, clock in clocks if clock < _FULL * full]
+    if not below or not all(_condition(point, "power_cap_share") for point, _ in below):
+        return []
+    first, (last, least) = below[0][0], min(below, key=lambda one: one[1])
+    return [
+        f"From {size(first.axes)} on the power cap held the clock down, to {least / 1e6:,.0f} MHz at {size(last.axes)} "
+        f"from {full / 1e6:,.0f} MHz: FLOPs took longer, and the turn came earlier than at a clock that is held."
+    ]
+
+
+def _condition(point: Point, name: str) -> float | None:
+    found = point.test.conditions.get(name)
+    return None if found is None else found.value
 
 
 def parts_of_a_step(point: Point, found: Corner) -> list[str]:
@@ -259,8 +289,7 @@ def _prompt_share(point: Point) -> float:
 
 def _runs_at_once(point: Point) -> bool:
     """Whether the engine lets all sequences of the batch decode together, as far as it tells."""
-    engine = point.test.engine
-    most = None if engine is None else engine.limits.get("max_num_seqs")
+    most = limit(point, "max_num_seqs")
     return most is None or point.axes.size <= most
 
 

@@ -28,6 +28,10 @@ __all__ = ["lengths"]
 _LEAST_POINTS = 4
 #: Beside each other as in the published comparison: 512 more prompt tokens, 8 more output tokens.
 _PROMPT, _OUTPUT = 512, 8
+#: Of so few the median is the mean.
+_TWO = 2
+#: From so many differences on their quartiles tell how they vary.
+_QUARTILES = 4
 #: A line that misses a point by more is not told.
 _STRAIGHT = 0.05
 
@@ -100,14 +104,36 @@ class _Step:
         first: Tokens.
         last: Likewise, more.
         at: Lengths of the other kind, rising.
-        seconds: That the latency grows by: the median over them. The time to a first token is noisy, and may have two
-            values for one prompt; a single pair of points would tell of that as much as of the lengths.
+        differences: That the latency grows by at these, in seconds.
     """
 
     first: int
     last: int
     at: tuple[int, ...]
-    seconds: float
+    differences: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The median of the differences.
+
+        The time to a first token is noisy, and may have two values for one prompt; a single pair of points would tell
+        of that as much as of the lengths.
+        """
+        return statistics.median(self.differences)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether latency grows by more than its differences vary by.
+
+        Of many that is half the distance of their quartiles, which an outlier does not move; of few, all of which one
+        outlier can move, their whole range.
+        """
+        if len(self.differences) >= _QUARTILES:
+            low, _, high = statistics.quantiles(self.differences, n=4, method="inclusive")
+            spread = (high - low) / 2
+        else:
+            spread = max(self.differences) - min(self.differences)
+        return self.seconds > 0 and spread <= self.seconds
 
     def cost(self, tokens: int) -> float:
         """Of so many tokens, as if they all cost the same between the two."""
@@ -122,45 +148,51 @@ def _steps(points: Sequence[Point], along: str, other: str) -> list[_Step]:
     for one, two in pairwise(sorted({length for length, _ in known})):
         at = tuple(sorted(length for first, length in known if first == one and (two, length) in known))
         if at:
-            grows = statistics.median(known[two, length] - known[one, length] for length in at)
-            found.append(_Step(one, two, at, grows))
+            found.append(_Step(one, two, at, tuple(known[two, length] - known[one, length] for length in at)))
     return found
 
 
 def _nearest(steps: Sequence[_Step], tokens: int) -> _Step | None:
-    """That of nearest to so many tokens; of equals the one from the shortest length."""
-    return min(steps, key=lambda step: (abs(math.log((step.last - step.first) / tokens)), step.first), default=None)
+    """Of those that are told that of nearest to so many tokens; of equals the one from the shortest length."""
+    told = [step for step in steps if step.is_told]
+    return min(told, key=lambda step: (abs(math.log((step.last - step.first) / tokens)), step.first), default=None)
 
 
 def _costs(points: Sequence[Point], subject: str) -> list[str]:
     """What more tokens cost where the grid has such steps: attention makes those of long prompts dearer."""
-    prompts = _steps(points, "input_len", "output_len")
-    prompt, output = _nearest(prompts, _PROMPT), _nearest(_steps(points, "output_len", "input_len"), _OUTPUT)
-    if prompt is None or output is None or prompt.seconds <= 0 or output.seconds <= 0:
+    prompts, outputs = _steps(points, "input_len", "output_len"), _steps(points, "output_len", "input_len")
+    prompt, output = _nearest(prompts, _PROMPT), _nearest(outputs, _OUTPUT)
+    if prompt is None or output is None:
         return [f"The lengths of this grid do not tell what a prompt token and what an output token cost ({subject})."]
-    one, other = prompt.cost(_PROMPT), output.cost(_OUTPUT)
-    word = "less than" if one < other else "more than"
+    one, other = quantity(prompt.cost(_PROMPT), "ttft"), quantity(output.cost(_OUTPUT), "ttft")
+    word = "less than" if prompt.cost(_PROMPT) < output.cost(_OUTPUT) else "more than"
     told = [
-        f"{_PROMPT} more prompt tokens cost {quantity(one, 'ttft')}, {word} {_OUTPUT} more output tokens, "
-        f"{quantity(other, 'ttft')} ({subject}; from {prompt.first} to {prompt.last} prompt tokens at "
-        f"{_over(prompt.at)} of output, and from {output.first} to {output.last} output tokens at {_over(output.at)} "
-        "of prompt)."
+        f"{_PROMPT} more prompt tokens cost {one}, {'as much as' if one == other else word} {_OUTPUT} more output "
+        f"tokens, {other} ({subject}; from {prompt.first} to {prompt.last} prompt tokens at {_over(prompt.at)} of "
+        f"output, and from {output.first} to {output.last} output tokens at {_over(output.at)} of prompt)."
     ]
-    rising = [step for step in prompts if step.seconds > 0]
+    rising = [step for step in prompts if step.is_told]
     least, most = (choose(rising, key=lambda step: step.cost(_PROMPT)) for choose in (min, max))
-    if least is not most:
+    ends = [quantity(step.cost(_PROMPT), "ttft") for step in (least, most)]
+    if ends[0] != ends[1]:
         told.append(
-            f"For each {_PROMPT} prompt tokens it is {quantity(least.cost(_PROMPT), 'ttft')} from {least.first} to "
-            f"{least.last}, and {quantity(most.cost(_PROMPT), 'ttft')} from {most.first} to {most.last}."
+            f"For each {_PROMPT} prompt tokens it is {ends[0]} from {least.first} to {least.last}, and {ends[1]} from "
+            f"{most.first} to {most.last}."
         )
-    return told
+    return [*told, *_not_told(prompts, "prompt"), *_not_told(outputs, "output")]
+
+
+def _not_told(steps: Sequence[_Step], what: str) -> list[str]:
+    """The steps whose differences do not tell what they add."""
+    lost = [f"{step.first} to {step.last}" for step in steps if not step.is_told]
+    return [f"From {listed(lost)} {what} tokens latency grows by no more than its differences vary by."] if lost else []
 
 
 def _over(lengths: Sequence[int]) -> str:
     """At which lengths a step was taken."""
     if len(lengths) == 1:
         return str(lengths[0])
-    return f"{lengths[0]} to {lengths[-1]} (median of {len(lengths)})"
+    return f"{lengths[0]} to {lengths[-1]} ({'mean' if len(lengths) == _TWO else 'median'} of {len(lengths)})"
 
 
 def _whole(tokens: int | str | None) -> int:

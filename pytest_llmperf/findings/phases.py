@@ -36,19 +36,26 @@ class _Apart:
         prefill: Requests for one output token; ``None`` where only :meth:`check_phases` ran.
         decode: Requests with one prompt token; likewise.
         whole: The requests that both are parts of.
-        prefill_jpt: Joules a prompt token.
-        decode_jpt: Joules an output token.
+        own: The test that took the phases apart itself.
+        prefill_jpt: Joules a prompt token: of that test where there is one.
+        decode_jpt: Joules an output token; likewise.
     """
 
     prefill: Point | None
     decode: Point | None
     whole: Point | None
+    own: Point | None
     prefill_jpt: float
     decode_jpt: float
 
     @property
     def points(self) -> list[Point]:
         return [point for point in (self.prefill, self.decode, self.whole) if point is not None]
+
+    @property
+    def sources(self) -> list[Point]:
+        """All whose figures are told."""
+        return self.points if self.own is None else [*self.points, self.own]
 
 
 def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]:
@@ -60,7 +67,10 @@ def phases(_: Results, points: Sequence[Point], labels: Labels) -> list[Finding]
     static = [point for point in points if point.axes.load == "batch"]
     both = {point.axes: point for point in distinct(point for point in static if point.test.phases is not None)}
     usual = Counter((point.axes.input_len, point.axes.output_len) for point in distinct(static))
-    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both, usual)]
+    twice: dict[Axes, list[Point]] = {}
+    for point in static:
+        twice.setdefault(point.axes, []).append(point)
+    apart = [one for members in group(static, "input_len", "output_len") for one in _apart(members, both, usual, twice)]
     chosen: dict[tuple[object, ...], _Apart] = {}
     swept: dict[tuple[object, ...], list[_Apart]] = {}
     for one in apart:
@@ -98,13 +108,17 @@ def _higher(clock: float | None, than: float) -> bool:
     return clock is None or clock > than
 
 
-def _apart(members: Sequence[Point], both: Mapping[Axes, Point], usual: Mapping[_Lengths, int]) -> list[_Apart]:
+def _apart(
+    members: Sequence[Point], both: Mapping[Axes, Point], usual: Mapping[_Lengths, int],
+    twice: Mapping[Axes, Sequence[Point]],
+) -> list[_Apart]:  # fmt: skip
     """The pairs of phases among points that differ in their lengths only.
 
     Args:
         members: These points.
         both: Tests that took the phases apart themselves, by where they lie.
         usual: How many of the run's tests have which lengths: of a grid of lengths the usual ones are told.
+        twice: All points that measured the same thing, by where they lie.
     """
     taken_apart = {(p.axes.input_len, p.axes.output_len): both[p.axes] for p in members if p.axes in both}
     prefills = {p.axes.input_len: p for p in members if p.axes.output_len == 1 and p.value("prefill_jpt")}
@@ -121,12 +135,57 @@ def _apart(members: Sequence[Point], both: Mapping[Axes, Point], usual: Mapping[
     found = []
     for prompt, output in shapes:
         prefill, decode, own = prefills.get(prompt), decodes.get(output), taken_apart.get((prompt, output))
+        whole = wholes.get((prompt, output), own)
+        prefill, decode, whole = _of_one_file(prefill, decode, whole, own, twice)
         prefill_jpt = _first(own, prefill, "prefill_jpt")
         decode_jpt = _first(own, decode, "decode_jpt")
         if prefill_jpt is not None and decode_jpt is not None:
-            whole = wholes.get((prompt, output), own)
-            found.append(_Apart(prefill, decode, whole, prefill_jpt, decode_jpt))
+            found.append(_Apart(prefill, decode, whole, own, prefill_jpt, decode_jpt))
     return found
+
+
+def _of_one_file(
+    prefill: Point | None, decode: Point | None, whole: Point | None, own: Point | None,
+    twice: Mapping[Axes, Sequence[Point]],
+) -> tuple[Point | None, Point | None, Point | None]:  # fmt: skip
+    """The same places, measured in one file as far as it has them: one phase is not to be longer than the whole.
+
+    Times differ from one part of a run to the next more than within one.
+
+    Args:
+        prefill: As chosen for itself.
+        decode: Likewise.
+        whole: Likewise.
+        own: The test that took the phases apart itself, whose file goes before others that have as many.
+        twice: All points that measured the same thing, by where they lie.
+    """
+    options = [
+        _measured(prefill, "prefill_jpt", twice), _measured(decode, "decode_jpt", twice), _measured(whole, "", twice),
+    ]  # fmt: skip
+    files = Counter(file for points in [*options, [own] if own else []] for file in {_file(point) for point in points})
+    ranked = sorted(files, key=lambda file: (-files[file], own is None or _file(own) != file, file))
+    if not ranked or files[ranked[0]] < 2:
+        return prefill, decode, whole
+    chosen = [
+        next((point for point in points if _file(point) == ranked[0]), points[0] if points else None)
+        for points in options
+    ]
+    return chosen[0], chosen[1], chosen[2]
+
+
+def _measured(chosen: Point | None, name: str, twice: Mapping[Axes, Sequence[Point]]) -> list[Point]:
+    """The chosen one, and after it others of its place that have the value and are of one phase, or whole."""
+    if chosen is None:
+        return []
+    others = sorted(twice[chosen.axes], key=lambda point: (-point.most_launches, point.test.nodeid))
+    return [
+        chosen,
+        *(p for p in others if p is not chosen and p.test.phases is None and (not name or p.value(name) is not None)),
+    ]
+
+
+def _file(point: Point) -> str:
+    return point.test.nodeid.partition("::")[0]
 
 
 def _tokens(length: int | str | None) -> int:
@@ -159,7 +218,7 @@ def _finding(apart: _Apart, labels: Labels) -> Finding:
         [_energy(apart, ", ".join([f"{prompt} + {output} tokens", *others])), *_time(apart), *_power(apart)],
         columns,
         rows,
-        apart.points,
+        apart.sources,
     )
 
 

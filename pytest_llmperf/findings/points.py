@@ -201,11 +201,19 @@ def _length(length: Any) -> int | str | None:
         return length
     if isinstance(length, Mapping) and len(length) == 1:
         [(name, values)] = length.items()
-        told = [
-            f"{v:g}" if _number(v) is not None else str(v) for v in (values if isinstance(values, list) else [values])
-        ]
+        if values is None:
+            return str(name)
+        told = [_parameter(value) for value in (values if isinstance(values, list) else [values])]
         return f"{name} {'-'.join(told)}" if name == "uniform" else f"{name} ({', '.join(told)})"
     return _json(length)
+
+
+def _parameter(value: Any) -> str:
+    """Of a distribution."""
+    if isinstance(value, str):
+        return value
+    number = _number(value)
+    return json.dumps(value, sort_keys=True, default=str) if number is None else f"{number:g}"
 
 
 def _number(value: Any) -> float | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_llmperf.findings.points import Point, distinct, one_clock, varied
+from pytest_llmperf.findings.points import Axes, Point, distinct, one_clock, varied
 from pytest_llmperf.findings.telling import (
     Labels,
     Rows,
@@ -27,8 +28,9 @@ from pytest_llmperf.results import Finding, Mark, Results, RoofPoint, RoofRecord
 __all__ = ["roofline"]
 
 
-#: In what the tests under one roof may differ.
-_WITHIN = ("clock", "policy", "arrival", "engine", "model", "kv_cache_dtype", "enforce_eager", "tensor_parallel_size")
+#: In what the tests under one roof may differ; those that one sentence tells differ in their load alone.
+_SERVED = ("policy", "engine", "model", "kv_cache_dtype", "enforce_eager", "tensor_parallel_size")
+_WITHIN = ("clock", "arrival", *_SERVED)
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,18 @@ def roofline(_: Results, points: Sequence[Point], labels: Labels) -> list[Findin
         axes = one.point.axes
         key = (axes.device, axes.dtype, axes.quantization or "")
         roofs.setdefault(key, []).append(one)
-    return [_finding(roofs[key], labels) for key in sorted(roofs)]
+    dtypes = {device: {dtype for one, dtype, _ in roofs if one == device} for device, _, _ in roofs}
+    return [_finding(roofs[key], labels, is_one_of_several=len(dtypes[key[0]]) > 1) for key in sorted(roofs)]
 
 
-def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
+def _finding(placed: Sequence[_Placed], labels: Labels, *, is_one_of_several: bool) -> Finding:
+    """The finding of a roof.
+
+    Args:
+        placed: What lies under it.
+        labels: Of the run.
+        is_one_of_several: Whether the device has a roof for another dtype as well.
+    """
     points = [one.point for one in placed]
     axes = points[0].axes
     rows: Rows = [
@@ -113,14 +123,15 @@ def _finding(placed: Sequence[_Placed], labels: Labels) -> Finding:
         column("share", "Share of the roof", "1"),
     ]  # fmt: skip
     marks, told = _roofs(placed)
-    device = short(axes.device)
     varying = [name for name in _WITHIN if len(varied(points, name)) > 1]
-    parts = [part for part in labels.serving(axes, *varying) if part != device]
-    title = f"Under the roof: {', '.join([device, *parts])}"
-    name = slug(device, axes.dtype, short(axes.quantization or ""))
-    return finding(
-        "roofline", name, title, [*_phases(placed, ", ".join([device, *parts])), *told], columns, rows, points, marks
-    )
+    of_roof = [short(axes.device), *([short(axes.dtype)] if is_one_of_several else [])]
+    title = f"Under the roof: {', '.join(_parts(axes, of_roof, labels, varying))}"
+    name = slug(short(axes.device), axes.dtype, short(axes.quantization or ""))
+    return finding("roofline", name, title, [*_phases(placed, of_roof, labels), *told], columns, rows, points, marks)
+
+
+def _parts(axes: Axes, of_roof: Sequence[str], labels: Labels, varying: Sequence[str]) -> list[str]:
+    return [*of_roof, *(part for part in labels.serving(axes, *varying) if part not in of_roof)]
 
 
 def _roofs(placed: Sequence[_Placed]) -> tuple[list[Mark], list[str]]:
@@ -157,19 +168,60 @@ def _flops(rate: float) -> str:
     return format_value(rate / 1e12, "TFLOP/s")
 
 
-def _phases(placed: Sequence[_Placed], subject: str) -> list[str]:
+def _phases(placed: Sequence[_Placed], of_roof: Sequence[str], labels: Labels) -> list[str]:
     """The ends of each phase's range: where it lies, what limits it, what it reaches of that."""
     told: list[str] = []
+    subject = ""
+    served = _plainest(placed)
     for phase in ("decode", "prefill"):
-        ordered = sorted((one for one in placed if one.step.phase == phase), key=lambda one: one.intensity)
-        ends = ordered if len(ordered) < 2 else [ordered[0], ordered[-1]]
+        within = [one for one in placed if one.step.phase == phase]
+        if not within:
+            continue
+        alike = [one for one in within if _served(one.point.axes) == served]
+        if not alike:
+            other = _plainest(within)
+            alike = [one for one in within if _served(one.point.axes) == other]
+        ordered = sorted(alike, key=lambda one: one.intensity)
+        ends = {_load(one): one for one in (ordered[-1], ordered[0])}
         parts = []
-        for one in ends:
-            where = f"{ratio(one.intensity)} FLOPs a byte with {size(one.point.axes)} ({shape(one.point.axes)})"
+        for where, one in reversed(ends.items()):
             what = {"bandwidth": "memory-bound", "FLOPs": "compute-bound", None: ""}[one.limit]
             reached = "" if one.reached is None else f", {what}, {share(one.reached)} of the roof"
-            parts.append(f"{where}{reached}")
-        if parts:
-            on = "" if told else f" on {subject}"
-            told.append(f"{phase.capitalize()}{on}: {'; '.join(parts)}.")
+            parts.append(f"{ratio(one.intensity)} FLOPs a byte with {where}{reached}")
+        on = ", ".join([*_parts(ordered[0].point.axes, of_roof, labels, ("arrival",)), *_plain(ordered[0], placed)])
+        told.append(f"{phase.capitalize()}{f' on {on}' if on != subject else ''}: {'; '.join(parts)}.")
+        subject = on
     return told
+
+
+def _served(axes: Axes) -> tuple[object, ...]:
+    return tuple(getattr(axes, name) for name in _SERVED)
+
+
+def _plainest(placed: Sequence[_Placed]) -> tuple[object, ...]:
+    """How those are served that stand for all: on the fewest GPUs, the model of most points, as plainly as it was."""
+    models = Counter((one.gpus, one.point.axes.model) for one in placed)
+    counts = Counter(_served(one.point.axes) for one in placed)
+
+    def rank(axes: Axes) -> tuple[object, ...]:
+        gpus, model = axes.tensor_parallel_size, axes.model
+        plainness = (axes.policy != "continuous", axes.kv_cache_dtype != "auto", axes.enforce_eager)
+        return gpus, -models[gpus, model], model, plainness, -counts[_served(axes)], _served(axes)
+
+    return _served(min((one.point.axes for one in placed), key=rank))
+
+
+def _load(one: _Placed) -> str:
+    return f"{size(one.point.axes)} ({shape(one.point.axes)})"
+
+
+def _plain(one: _Placed, placed: Sequence[_Placed]) -> list[str]:
+    """What goes unsaid of how it was served, where others under the roof were served otherwise."""
+    axes, points = one.point.axes, [other.point for other in placed]
+    plain = {
+        "tensor_parallel_size": "1 GPU" if axes.tensor_parallel_size == 1 else "",
+        "kv_cache_dtype": f"{short(axes.dtype)} KV cache" if axes.kv_cache_dtype == "auto" else "",
+        "enforce_eager": "" if axes.enforce_eager else "compiled",
+        "policy": "continuous batching" if axes.policy == "continuous" else "",
+    }
+    return [text for name, text in plain.items() if text and len(varied(points, name)) > 1]

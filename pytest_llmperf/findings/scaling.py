@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_llmperf.findings.formats import kv_capacity
+from pytest_llmperf.findings.limits import kv_capacity, limit
 from pytest_llmperf.findings.points import Point, group, varied
 from pytest_llmperf.findings.telling import (
     Labels,
@@ -110,24 +110,39 @@ def preemptions(point: Point) -> float | None:
 
 
 def is_starved(point: Point) -> bool:
-    """Whether the KV cache was too small for the load, so that its figures are those of waiting and computing anew."""
-    if preemptions(point):
+    """Whether the KV cache was too small for the load, so that its figures are those of waiting and computing anew.
+
+    It is where sequences were preempted, or where those that the engine runs at once do not fit. Where preemptions were
+    counted and there were none, sequences grew into what was free; only prompts can have waited for room.
+    """
+    counted = preemptions(point)
+    if counted:
         return True
     axes, room = point.axes, kv_capacity(point)
-    lengths = (axes.input_len, axes.output_len)
+    prompt, output = axes.input_len, axes.output_len
     if room is None or axes.load not in ("batch", "concurrency"):
         return False
-    tokens = sum(length for length in lengths if isinstance(length, int))
-    return all(isinstance(length, int) for length in lengths) and axes.size * tokens > room
+    if not isinstance(prompt, int) or not isinstance(output, int):
+        return False
+    running = min(axes.size, limit(point, "max_num_seqs") or axes.size)
+    shared = _shared(point)
+    own = prompt - shared + (output if counted is None else 0)
+    return shared + running * own > room
+
+
+def _shared(point: Point) -> int:
+    """Tokens at the head of the prompts that the KV cache keeps once: whole blocks, where prefixes are cached."""
+    shared = (point.test.workload or {}).get("shared_prefix")
+    if point.test.engine is None or not point.test.engine.args.get("enable_prefix_caching"):
+        return 0
+    return shared - shared % (limit(point, "block_size") or 1) if type(shared) is int and shared > 0 else 0
 
 
 def _starvation(point: Point, points: Sequence[Point]) -> str:
     """That a point tells nothing of scaling, and what more GPUs bring over it."""
-    axes, room, count = point.axes, kv_capacity(point), preemptions(point)
-    held = "" if room is None else f" of {room:,.0f} tokens"
-    anew = f" ({plural(round(count), 'preemption')} a launch)" if count else ""
+    axes = point.axes
     told = (
-        f"On {_gpus(axes.tensor_parallel_size)} {size(axes)} does not fit into the KV cache{held}{anew}: what more "
+        f"On {_gpus(axes.tensor_parallel_size)} {size(axes)} does not fit into the {_cache(point)}: what more "
         "GPUs bring over it is memory, and no efficiency"
     )
     alike = [p for p in _of(points, axes.size) if p.axes.tensor_parallel_size > axes.tensor_parallel_size]
@@ -139,6 +154,13 @@ def _starvation(point: Point, points: Sequence[Point]) -> str:
         if (before := point.value(metric)) is not None and (now := alike[0].value(metric)) is not None
     ]
     return f"{told} ({_gpus(alike[0].axes.tensor_parallel_size)}: {', '.join(changes)})." if changes else f"{told}."
+
+
+def _cache(point: Point) -> str:
+    """The cache that does not hold a load, with its size and preemptions as far as they are known."""
+    room, count = kv_capacity(point), preemptions(point)
+    held = "" if room is None else f" of {room:,.0f} tokens"
+    return f"KV cache{held}" + (f" ({plural(round(count), 'preemption')} a launch)" if count else "")
 
 
 def _gained(least: Point, point: Point) -> tuple[float, float, str] | None:
@@ -153,6 +175,9 @@ def _gained(least: Point, point: Point) -> tuple[float, float, str] | None:
 def _told(least: Point, point: Point, gained: tuple[float, float, str]) -> str:
     speedup, efficiency, name = gained
     told = f"{'TPOT' if name == 'tpot' else 'latency'} {change(speedup, 1)}"
+    before, now = least.value("ttft"), point.value("ttft")
+    if name == "tpot" and before is not None and now is not None:
+        told += f", TTFT {change(before, now)}"  # what more GPUs exchange may outweigh what they share of a prompt
     before, now = least.value("throughput"), point.value("throughput")
     if before is not None and now is not None:
         told += f", throughput {change(before, now)}"
@@ -192,20 +217,23 @@ def _model_size(points: Sequence[Point], on_fewest: Sequence[Point], labels: Lab
     rows: Rows = []
     sentences: list[str] = []
     for load in varied(points, "size"):
-        members = sorted(_of(points, load), key=lambda point: (_params(point), point.axes.model))
-        least = members[0]
+        members = _by_params(_of(points, load))
+        fed = [point for point in members if not is_starved(point)]
+        least = (fed or members)[0]
         for point in members:
             rows.append([
                 printable(point.axes.model), float(_params(point)), load, *(point.value(name) for name in _OF_SIZE),
-                _params(point) / _params(least), _slower(least, point),
+                _params(point) / _params(least), _slower(least, point) if point in fed else None,
             ])  # fmt: skip
-        sentences += _growth(members)
+        sentences += _growth(fed)
     for load in varied(on_fewest, "size"):
-        sentences += _growth(sorted(_of(on_fewest, load), key=lambda point: (_params(point), point.axes.model)))
+        sentences += _growth([point for point in _by_params(_of(on_fewest, load)) if not is_starved(point)])
     if axes.tensor_parallel_size > 1 and sentences:
         sentences.append(
             "What GPUs exchange takes a larger share of a small model's step, and makes size look cheaper."
         )
+    sentences = sentences or ["How latency grows with size is not told by these models."]
+    sentences += [_left_out(point) for point in _by_params([*points, *on_fewest]) if is_starved(point)]
     columns = [
         column("model"), column("total_params", "Parameters"), column(axes.load), *(column(name) for name in _OF_SIZE),
         column("size_ratio", "Size against the smallest"), column("latency_ratio", "Latency against the smallest"),
@@ -213,7 +241,7 @@ def _model_size(points: Sequence[Point], on_fewest: Sequence[Point], labels: Lab
     varying = (*_OF_THE_MODEL, "size")
     return finding(
         "model_size", labels.name(axes, *varying), labels.title("Larger models", axes, *varying),
-        sentences or ["The latency of these models was not measured."], columns, rows, points,
+        sentences, columns, rows, points,
     )  # fmt: skip
 
 
@@ -222,9 +250,18 @@ def _slower(least: Point, point: Point) -> float | None:
     return None if before is None or now is None else now / before
 
 
-def _growth(members: Sequence[Point]) -> list[str]:
-    """The largest model against the smallest: whether latency grows less than the parameters."""
-    fed = [point for point in members if not is_starved(point)]
+def _by_params(points: Sequence[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: (_params(point), point.axes.model))
+
+
+def _left_out(point: Point) -> str:
+    """That a point tells nothing of a model's size, which a sentence would else pass over."""
+    where = f"On {_gpus(point.axes.tensor_parallel_size)} {size(point.axes)} of {short(point.axes.model)}"
+    return f"{where} does not fit into the {_cache(point)}: its latency is that of waiting, and is not compared."
+
+
+def _growth(fed: Sequence[Point]) -> list[str]:
+    """Of models that were not starved the largest against the smallest: whether latency grows less than parameters."""
     if not fed:
         return []
     least, most = fed[0], fed[-1]

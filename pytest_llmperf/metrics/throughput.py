@@ -1,10 +1,10 @@
 """Throughput: what came back in a window of time.
 
-What lies across an end of the window has to be counted by a part of it. In an open loop requests come and go at random,
-and it is enough to count the tokens, and the completions, that fall into it. A closed loop goes in waves instead: the
-requests of equal length that began together end together, so that whole waves of tokens or of completions lie just inside
-or just outside. There each request counts by the part of its time that lies within: with c requests in flight that take L
-seconds each, this is c / L a second (Little 1961), wherever the window begins and ends.
+What lies across an end of the window has to be counted by a part of it. In an open loop requests come and go at
+random, and it is enough to count the tokens, and the completions, that fall into it. A closed loop goes in waves
+instead: requests of equal length that began together end together, so that whole waves of tokens or of completions lie
+just inside or just outside. There each request counts by the part of its time that lies within: with c requests in
+flight that take L seconds each, this is c / L a second (Little 1961), wherever the window begins and ends.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Calibration:
     def _with_context(self) -> Reading[IdlePower]:
         if (boards := self._boards.simulated) is not None:
             with boards.contexts():
-                return self._alone()
+                return self._alone(patiently=True)
         from pytest_llmperf.gpu.context import cuda_contexts
 
         self._show("holding a CUDA context")
@@ -156,7 +156,7 @@ class Calibration:
     def _empty(self, own: int | None) -> Reading[IdlePower]:
         """Boards with nobody on them but a process of ours, if there is one."""
         before = strangers(self._boards.devices(), own)
-        power = self._alone()
+        power = self._alone(patiently=True)
         found = before or strangers(self._boards.devices(), own)
         return power if found is None else Unreadable(found, "busy")
 
@@ -195,22 +195,26 @@ class Calibration:
         clock = self._boards.clock
         return None if clock is None else clock.key
 
-    def _alone(self) -> Reading[IdlePower]:
+    def _alone(self, *, patiently: bool = False) -> Reading[IdlePower]:
         """While no engine of ours is there to give a loop and a clock."""
         if (boards := self._boards.simulated) is not None:
-            return self._measured(asyncio.run, boards)
+            return self._measured(asyncio.run, boards, patiently=patiently)
         with MonotonicClock().runner() as runner:
-            return self._measured(runner.run, MonotonicClock())
+            return self._measured(runner.run, MonotonicClock(), patiently=patiently)
 
     def _measured(
-        self, run: Callable[[Coroutine[Any, Any, Reading[IdlePower]]], Reading[IdlePower]], clock: Waits
+        self,
+        run: Callable[[Coroutine[Any, Any, Reading[IdlePower]]], Reading[IdlePower]],
+        clock: Waits,
+        *,
+        patiently: bool = False,
     ) -> Reading[IdlePower]:
         self._show("measuring idle power")
 
         async def work() -> Reading[IdlePower]:
             window_s = idle_window_s(self._boards.survey().values())
             try:
-                return await idle_power(self._watch(), clock, settle_s=SETTLE_S, window_s=window_s)
+                return await idle_power(self._watch(), clock, settle_s=SETTLE_S, window_s=window_s, patiently=patiently)
             except LlmperfError as error:  # net energy is lost, the measurements are not
                 return Unreadable(str(error))
 

@@ -128,7 +128,14 @@ class Gauges:
         (floor, found), standing_s = self._timed(lambda: self._instruments.floor(running, alone))
         floor = self._noisy_floor(floor, spec)
         invalid = "; ".join(filter(None, (floor.invalid, found.invalid))) or None
-        launch = Launch(running.launch, running.info, (), clock=self._clock(), warnings=found.warnings, invalid=invalid)
+        launch = Launch(
+            running.launch,
+            running.info,
+            (),
+            clock=self._clock(),
+            warnings=(*found.warnings, *floor.restless),
+            invalid=invalid,
+        )
         measurement.add(floor, launch, alone_s + standing_s)
 
     def _without_engine(self) -> tuple[Reading[IdlePower], Reading[IdlePower]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from pytest_llmperf.arithmetic import peak_matmul_flops
+from pytest_llmperf.arithmetic import Architecture, peak_matmul_flops
 from pytest_llmperf.errors import HardwareError
 from pytest_llmperf.measurement import Measurement
 from pytest_llmperf.metrics import Context, Missing, Roof
@@ -54,9 +56,22 @@ def roof_record(measurement: Measurement) -> dict[str, Any]:
         "total_params": model and model.total_params,
         "weight_bytes": model and model.weight_bytes(),
         "kv_bytes_per_token": model and model.kv_bytes_per_token(roof.kv_dtype, tensor_parallel=gpus),
+        "kv_layers": [] if model is None else _kv_layers(model, roof.kv_dtype, gpus),
         "points": [{"phase": phase, **asdict(step)} for phase, step in steps.items() if isinstance(step, Step)],
         "reason": "; ".join(dict.fromkeys(reason for reason in reasons if reason is not None)) or None,
     }
+
+
+def _kv_layers(model: Architecture, kv_dtype: str | None, gpus: int) -> list[dict[str, Any]]:
+    """A token's bytes of KV cache, by how many tokens layers keep; those that keep all come last."""
+    elements: Counter[int | None] = Counter()
+    for layer in model.decoder.layers:
+        elements[layer.attention.window] += layer.attention.cache_elements(gpus)
+    total, all_layers = model.kv_bytes_per_token(kv_dtype, tensor_parallel=gpus), elements.total()
+    return [
+        {"bytes_per_token": total * elements[window] / all_layers, "window": window}
+        for window in sorted(elements, key=lambda window: math.inf if window is None else window)
+    ]
 
 
 def _peak_flops(context: Context) -> float | Missing:

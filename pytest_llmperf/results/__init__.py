@@ -23,7 +23,7 @@ from pytest_llmperf.results.outputs import Divergence, Outputs
 from pytest_llmperf.results.phases import PhaseRegression, Phases, PhaseWindow
 from pytest_llmperf.results.reading import UnknownFieldsWarning, read_results, wrong_field
 from pytest_llmperf.results.record import TestRecord
-from pytest_llmperf.results.roof import RoofPoint, RoofRecord
+from pytest_llmperf.results.roof import KvLayers, RoofPoint, RoofRecord
 from pytest_llmperf.results.serving import Calibration, Client, Overhead, Requests, Search, Server, Trial
 from pytest_llmperf.results.timeline import Capped, PhaseSpan, Timeline
 from pytest_llmperf.results.verdicts import AdvisoryRecord, GateRecord, NoiseRecord, VerdictRecord
@@ -49,6 +49,7 @@ __all__ = [
     "FindingKind",
     "GateRecord",
     "Gpu",
+    "KvLayers",
     "Mark",
     "MemoryClock",
     "MetricValue",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -69,9 +69,9 @@ class Engine(Model):
     model: str
     args: dict[str, Any] = Field(description="all arguments in force")
     treatment: dict[str, Any] = Field(description="those of them that came from the command line")
-    limits: dict[str, int] = Field(
+    limits: dict[str, Annotated[int, Field(ge=1)]] = Field(
         default_factory=dict,
-        description="what it came to by itself, under vLLM's names, as far as it tells: max_num_seqs, "
+        description="what it came to by itself, or was given, under vLLM's names, as far as it tells: max_num_seqs, "
         "max_num_batched_tokens, block_size, num_gpu_blocks",
     )
     simulated: bool

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pytest_llmperf.results.base import Model, Number
 
-__all__ = ["RoofPoint", "RoofRecord"]
+__all__ = ["KvLayers", "RoofPoint", "RoofRecord"]
 
 
 class RoofPoint(Model):
@@ -25,6 +25,13 @@ class RoofPoint(Model):
     seconds: Number = Field(description="that it took: until the last first token, or TPOT")
 
 
+class KvLayers(Model):
+    """Layers that keep the KV cache of equally many tokens of a sequence."""
+
+    bytes_per_token: Number = Field(description="of one token of one sequence, over all these layers")
+    window: int | None = Field(description="tokens that they keep at most; null where they keep all")
+
+
 class RoofRecord(Model):
     """Peaks of all devices of the engine together, and the sizes of the model on them."""
 
@@ -39,9 +46,14 @@ class RoofRecord(Model):
         default=None, description="FLOP/s that a large matrix product in the dtype in use reached; null likewise"
     )
     source: str | None = Field(description="of the peaks: a data sheet, or how they were measured")
-    memory_bytes: int | None = Field(description="of all devices")
+    memory_bytes: int | None = Field(description="of all devices, as their data sheet has it")
     total_params: int | None
     weight_bytes: Number | None = Field(description="of all weights, as stored")
     kv_bytes_per_token: Number | None = Field(description="of one token of one sequence, over all layers")
+    kv_layers: list[KvLayers] = Field(
+        default=[],
+        description="that by the tokens that layers keep: a sequence takes bytes_per_token x min(context, window) of "
+        "each; empty where it is not known, or the record is of an earlier version",
+    )
     points: list[RoofPoint] = Field(description="of the phases that can be told apart")
     reason: str | None = Field(description="why something of it is null or missing")

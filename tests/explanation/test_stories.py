@@ -152,6 +152,12 @@ def test_another_board_comes_last_and_is_told_by_the_first_group_of_its_uuid():
     )
 
 
+def test_boards_that_begin_alike_are_told_whole():
+    now, before = ({"boards": [{"uuid": f"GPU-sim-h200-{n}"}]} for n in (0, 1))
+    first = told(SLOWER, DECODE, provenance=now, baseline_provenance=before)[0]
+    assert first.endswith("; under test: board GPU-sim-h200-0 (GPU-sim-h200-1 in the baseline).")
+
+
 def test_flags_under_test():
     now = {"engine_version": "0.12.0", "treatment": {"enforce_eager": True}, "driver": "580.2"}
     first = told(SLOWER, DECODE, provenance=now)[0]

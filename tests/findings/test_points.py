@@ -40,8 +40,11 @@ def test_distributed_lengths_are_text():
     assert axes.input_len == "uniform 64-512"
     assert axes.output_len == "lognormal (64, 1.5, 1, 512)"
     [odd] = axes_of(measured("a", input_len={"mix": [[1, 2], None]}, output_len={"a": 1, "b": 2}))
-    assert odd.input_len == "mix ([1, 2], None)"
+    assert odd.input_len == "mix ([1, 2], null)"
     assert odd.output_len == '{"a": 1, "b": 2}'
+    [empty] = axes_of(measured("a", input_len={"a": None}, output_len={"a": [True, "b"]}))
+    assert empty.input_len == "a"
+    assert empty.output_len == "a (true, b)"
 
 
 def test_what_measured_nothing_comparable_is_no_point():

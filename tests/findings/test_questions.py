@@ -31,6 +31,40 @@ def test_phases_of_a_test_that_took_them_apart():
     assert column(finding, "power") == [None, None, None]
 
 
+def test_the_test_that_took_the_phases_apart_is_among_those_of_the_finding():
+    parts = [
+        case("t.py::p", output_len=1, values={"prefill_jpt": 0.1}),
+        case("t.py::d", input_len=1, values={"decode_jpt": 0.4}),
+        case("t.py::e", values={"jpt": 0.5}),
+    ]
+    own = case("t.py::o", record={"phases": PHASES}, values={"prefill_jpt": 0.1, "decode_jpt": 0.8, "jpt": 1.0})
+    [finding] = asked("phases", *parts, own)
+    assert "8.0 times" in finding.sentences[0]
+    assert sorted(finding.tests) == ["t.py::d", "t.py::e", "t.py::o", "t.py::p"]
+    assert column(finding, "jpt") == [0.1, 0.8, 0.5]
+
+
+def test_of_phases_that_were_measured_twice_those_of_one_file_are_told():
+    """As seen on an H200: a prefill of another file took longer than the first token of the whole."""
+
+    def measured(file, first):
+        return [
+            case(f"{file}::p", output_len=1, values={"prefill_jpt": 0.1, "e2e_latency": first}),
+            case(f"{file}::d", input_len=1, values={"decode_jpt": 0.4, "e2e_latency": 1.0}),
+            case(f"{file}::e", values={"jpt": 0.5, "e2e_latency": 1.0 + first, "ttft": first}),
+        ]  # fmt: skip
+
+    phases, lengths = measured("t.py", 0.02), measured("a.py", 0.03)
+    several = case("a.py::x", output_len=1, values={"prefill_jpt": (0.1, 0.1), "e2e_latency": (0.04, 0.04)})
+    [finding] = asked("phases", *phases, lengths[0], lengths[2], several)
+    assert finding.tests == ["t.py::d", "t.py::p", "t.py::e"]
+    assert column(finding, "e2e_latency") == [0.02, 1.0, 1.02]
+    # Where no file has two of them, that of most launches counts.
+    several["nodeid"] = "y.py::x"
+    [finding] = asked("phases", phases[0], several, case("z.py::d", input_len=1, values={"decode_jpt": 0.4}))
+    assert finding.tests == ["z.py::d", "y.py::x"]
+
+
 def apart(batch=16, clock=None, **more):
     where = {"batch": batch, "clock": clock, **more}
     return [
@@ -183,6 +217,17 @@ def test_a_test_of_the_floor_goes_before_the_ladder():
     assert "Not known with a CUDA context: not measured." in finding.sentences
 
 
+def test_the_floor_of_several_boards_is_told_as_theirs_together():
+    gauge = case("i.py::test_floor", record={"workload": None}, engine={"tensor_parallel_size": 2},
+                 values={"bare_power": 158.0, "loaded_power": 242.0})  # fmt: skip
+    [finding] = asked("idle", gauge)
+    assert finding.sentences[0].startswith("The 2 idle boards together draw 158.0 W without an engine")
+    [finding] = asked("idle", case("i.py::test_floor", record={"workload": None}, values={"bare_power": 79.0}))
+    assert (finding.title, finding.sentences[0]) == (
+        "What an idle board draws", "An idle board draws 79.00 W without an engine.",
+    )  # fmt: skip
+
+
 # -- latency and throughput
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -212,6 +257,36 @@ def test_a_sharp_corner_is_measured_where_it_is_and_held_against_the_prediction(
     assert marks["knee"].x == 128
     assert "The knee is at batch 128" in finding.sentences[0]
     assert "batch 256 brings 0.0 % throughput" in finding.sentences[0]
+
+
+def condition(value, unit):
+    return {
+        "unit": unit,
+        "launches": [value],
+        "value": value,
+        "baseline": None,
+        "baseline_launches": [],
+        "reason": None,
+    }
+
+
+@pytest.mark.parametrize("capped", [True, False])
+def test_a_turn_under_the_power_cap_says_so(capped):
+    tests = loads(lambda batch: max(0.02, 0.02 / 100 * batch), record={"roof": roof()})
+    for test in tests:
+        low = test["workload"]["batch"] >= 128 and capped
+        test["conditions"] = {
+            "sm_clock": condition(
+                1.755e9 if test["workload"]["batch"] == 256 and low else 1.875e9 if low else 1.98e9, "Hz"
+            ),
+            "power_cap_share": condition(1.0 if low else 0.0, "1"),
+        }
+    [finding] = asked("latency_throughput", *tests)
+    told = (
+        "From batch 128 on the power cap held the clock down, to 1,755 MHz at batch 256 from 1,980 MHz: FLOPs took "
+        "longer, and the turn came earlier than at a clock that is held."
+    )
+    assert (told in finding.sentences) is capped
 
 
 def test_the_parts_of_a_step_are_told_at_the_rates_that_the_board_reached():
@@ -498,7 +573,52 @@ def test_a_single_odd_first_token_does_not_tell_what_a_prompt_costs():
 def test_a_step_that_no_other_length_has_twice_is_none():
     grid = lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o, (128, 640, 1152), (8, 16, 64))
     [finding] = asked("lengths", *(one for one in grid if one["nodeid"] != "n[640-16]"))
-    assert "from 8 to 16 output tokens at 128 to 1152 (median of 2) of prompt" in said(finding)
+    assert "from 8 to 16 output tokens at 128 to 1152 (mean of 2) of prompt" in said(finding)
+
+
+def shifted(shifts, **more):
+    """A grid of 0.1 ms a prompt token and 20 ms an output token, but for what is added at some places, in ms."""
+    return lengths(lambda i, o: 0.01 + 1e-4 * i + 0.02 * o + shifts.get((i, o), 0.0) / 1000, **more)
+
+
+def test_a_step_whose_differences_are_noise_is_left_out_by_name():
+    """As seen on an H200: from 128 to 256 tokens these were 1.9, 1.7, 1.2, -0.1, 0.1, -3.8 and -6.2 ms."""
+    outputs = (1, 8, 16, 32, 64, 128, 256)
+    noise = dict(zip(((256, o) for o in outputs), (1.88, 1.69, 1.20, -0.14, 0.06, -3.81, -6.19), strict=True))
+    noise = {place: value - 12.8 for place, value in noise.items()}
+    [finding] = asked("lengths", *shifted(noise, prompts=(128, 256, 1024, 4096), outputs=outputs))
+    told = "From 128 to 256 prompt tokens latency grows by no more than its differences vary by."
+    assert told in finding.sentences
+    assert "it is 51.20 ms from 1024 to 4096, and 59.69 ms from 256 to 1024" in said(finding)
+
+
+def test_where_the_nearest_step_is_not_told_another_is():
+    slower = {(512, o): 60.0 for o in (1, 8, 256)}
+    [finding] = asked("lengths", *shifted(slower, prompts=(128, 512, 1024, 4096)))
+    # From 512 to 1024 it falls by 8.8 ms; from 128 to 512 it grows by 98.4.
+    assert finding.sentences[0].startswith("512 more prompt tokens cost 131.2 ms")
+    assert "from 128 to 512 prompt tokens" in finding.sentences[0]
+    told = "From 512 to 1024 prompt tokens latency grows by no more than its differences vary by."
+    assert told in finding.sentences
+
+
+def test_of_two_differences_an_outlier_does_not_tell_what_a_prompt_costs():
+    # Prompts add 171.2 and 51.2 ms, outputs 40 and 160.
+    odd = {(1024, 8): 120.0}
+    [finding] = asked("lengths", *shifted(odd, prompts=(512, 1024), outputs=(8, 16)))
+    assert finding.sentences[0].startswith("The lengths of this grid do not tell")
+    near = {(1024, 8): 60.0}
+    [finding] = asked("lengths", *shifted(near, prompts=(512, 1024), outputs=(8, 16)))
+    assert finding.sentences[0] == (
+        "512 more prompt tokens cost 81.20 ms, less than 8 more output tokens, 130.0 ms (batch 1; from 512 to 1024 "
+        "prompt tokens at 8 to 16 (mean of 2) of output, and from 8 to 16 output tokens at 512 to 1024 (mean of 2) of "
+        "prompt)."
+    )
+
+
+def test_costs_that_print_alike_are_as_much():
+    [finding] = asked("lengths", *lengths(lambda i, o: 0.01 + 1e-4 * i + 0.0064 * o))
+    assert "cost 51.20 ms, as much as 8 more output tokens, 51.20 ms" in finding.sentences[0]
 
 
 def test_a_dear_prompt_is_more():
@@ -530,6 +650,13 @@ def test_more_gpus_have_a_speedup_and_an_efficiency():
         "(efficiency 100 %), energy per token 0.0 %."
     ]
     assert column(finding, "speedup") == pytest.approx([1, 0.02 / 0.0144, 1, 2])
+
+
+def test_more_gpus_may_take_longer_to_a_first_token_and_that_is_told():
+    tests = [case(f"s[{n}]", engine={"tensor_parallel_size": n}, values={"tpot": tpot, "ttft": ttft})
+             for n, tpot, ttft in ((1, 0.00466, 0.01755), (2, 0.0034, 0.0342))]  # fmt: skip
+    [finding] = asked("scaling", *tests)
+    assert "TPOT -27.0 %, TTFT +94.9 % at batch 1 (efficiency 69 %)" in finding.sentences[0]
 
 
 def test_a_point_that_was_preempted_has_no_efficiency():
@@ -614,36 +741,83 @@ def test_models_of_unknown_size_are_not_compared():
 # -- policies
 
 
-def policy(name, rate, throughput, latency, **more):
+def policy(name, rate, throughput, latency, served=None, tpj=None, **more):
     where = {"static": {"max_batch": 8}, "dynamic": {"max_batch": 8, "max_wait": 1.0}}.get(name, {}) | more
     return case(f"p[{name}-{rate}-{more}]", rate=rate, policy=name,
-                values={"throughput": throughput, "e2e_latency": latency}, **where)  # fmt: skip
+                values={"throughput": throughput, "e2e_latency": latency, "tpj": tpj,
+                        "request_throughput": rate if served is None else served}, **where)  # fmt: skip
 
 
 def test_policies_win_in_their_regimes():
     [finding] = asked(
         "batching_policies",
-        policy("continuous", 8, 400.0, 5.0), policy("static", 8, 200.0, 15.0), policy("dynamic", 8, 100.0, 10.0),
-        policy("continuous", 1, 100.0, 3.0), policy("dynamic", 1, 99.0, 1.5),
+        policy("continuous", 8, 400.0, 5.0, 7.0, 4.0), policy("static", 8, 200.0, 150.0, 3.51, 2.0),
+        policy("dynamic", 8, 100.0, 100.0, 1.75, 1.0),
+        policy("continuous", 1, 100.0, 3.0, tpj=1.0), policy("dynamic", 1, 90.0, 1.5, 0.9, tpj=0.9),
+        policy("static", 1, 95.0, 9.0, 0.95, tpj=1.15),
     )  # fmt: skip
     assert finding.sentences == [
-        "At 8 requests/s (512 + 256 tokens) continuous batching wins: 400.0 tokens/s (4.0 times that of dynamic "
-        "and 2.0 times that of "
-        "static) at 5.000 s (dynamic takes 2.0 times as long and static takes 3.0 times as long).",
-        "At 1 request/s throughput is the same within 2.0 %, and dynamic has the least latency, 1.500 s (continuous "
-        "takes 2.0 times as long).",
+        "At 8 requests/s (512 + 256 tokens) only continuous batching keeps up: 400.0 tokens/s (4.0 times that of "
+        "dynamic and 2.0 times that of static) at 5.000 s; dynamic and static fall behind: 1.8 and 3.5 of 8 "
+        "requests/s; continuous has the most tokens per joule, 4.000 tokens/J (4.0 times that of dynamic and 2.0 "
+        "times that of static).",
+        "At 1 request/s all keep up: dynamic has the least latency, 1.500 s (2.0 times as long with continuous and "
+        "6.0 times as long with static); static has the most tokens per joule, 1.150 tokens/J (+15.0 % over "
+        "continuous and +27.8 % over dynamic).",
     ]
 
 
+def test_the_latency_of_a_loop_that_falls_behind_is_not_held_against_others():
+    """It grows with the run, and tells how long that was."""
+    [finding] = asked(
+        "batching_policies",
+        policy("continuous", 8, 800.0, 1.0, 8.0), policy("dynamic", 8, 790.0, 2.0, 7.9),
+        policy("static", 8, 400.0, 90.0, 4.0),
+    )  # fmt: skip
+    assert finding.sentences == [
+        "At 8 requests/s (512 + 256 tokens) continuous and dynamic keep up: continuous has the least latency, 1.000 s "
+        "(2.0 times as long with dynamic); static falls behind: 4.0 of 8 requests/s."
+    ]
+
+
+def test_policies_that_all_fall_behind_are_compared_by_what_they_serve():
+    [finding] = asked(
+        "batching_policies",
+        policy("continuous", 64, 900.0, 20.0, 10.0), policy("dynamic", 64, 300.0, 90.0, 2.5),
+        policy("static", 64, 300.0, 10.0, 2.5),
+        policy("dynamic", 16, 300.0, 90.0, 2.51), policy("static", 16, 300.0, 10.0, 2.49),
+    )  # fmt: skip
+    assert finding.sentences == [
+        "At 64 requests/s (512 + 256 tokens) all fall behind: continuous serves the most, 10.0 of 64 requests/s (4.0 "
+        "times as many as dynamic and static).",
+        "At 16 requests/s all fall behind: 2.5 of 16 requests/s.",
+    ]
+
+
+def test_of_a_trace_the_fastest_says_what_is_offered():
+    def replayed(name, served, latency, tpj=None):
+        return case(name, trace="t.jsonl", policy=name, values={
+            "throughput": 100 * served, "request_throughput": served, "e2e_latency": latency, "tpj": tpj,
+        })  # fmt: skip
+
+    [finding] = asked("batching_policies", replayed("continuous", 10.0, 1.0), replayed("static", 5.0, 9.0))
+    assert finding.sentences[0].endswith(
+        "continuous batching is ahead: 1000 tokens/s (2.0 times that of static) at 1.000 s; static falls behind: 5.0 "
+        "requests/s."
+    )
+    [finding] = asked("batching_policies", replayed("continuous", 10.0, 1.0, 2.0), replayed("static", 9.0, 9.0, 2.08))
+    assert finding.sentences[0].endswith("continuous has the least latency, 1.000 s (9.0 times as long with static).")
+
+
 def test_a_tie_is_a_tie():
-    [finding] = asked("batching_policies", policy("continuous", 1, 100.0, 3.0), policy("static", 1, 99.5, 3.01))
-    assert "are the same under all policies" in said(finding)
+    [finding] = asked("batching_policies", policy("continuous", 1, 100.0, 3.0), policy("static", 1, 80.0, 3.01, 0.85))
+    assert finding.sentences == ["At 1 request/s (512 + 256 tokens) all keep up, and latency is the same within 2.0 %."]
 
 
 def test_a_policy_with_two_batches_is_told_by_them():
     static = policy("static", 1, 100.0, 3.0), policy("static", 1, 50.0, 9.0, max_batch=32)
     [finding] = asked("batching_policies", *static, policy("continuous", 1, 200.0, 1.0))
-    assert "static (batch 32)" in said(finding)
+    assert "3.0 times as long with static (batch 8) and 9.0 times as long with static (batch 32)" in said(finding)
     assert "static (batch 8)" in column(finding, "policy")
 
 
@@ -751,6 +925,58 @@ def test_points_lie_under_the_roof():
     assert marks["peak_flops"].y == 125e12
 
 
+def under_roof(name, batch, reached, *phases, gpus=1, **engine):
+    """A test that decodes at a share of the V100s' bandwidth."""
+    steps = [step(phase, 14e9 * batch, 14e9, 0.0, 14e9 / (900e9 * gpus * reached)) for phase in phases or ("decode",)]
+    record = {"roof": roof(*steps, peak_flops=125e12 * gpus, peak_bandwidth=900e9 * gpus)}
+    engine["tensor_parallel_size"] = gpus
+    return case(f"s.py::{name}", batch=batch, values={"tpot": 1.0}, engine=engine, record=record)
+
+
+def test_both_ends_under_the_roof_are_of_one_number_of_gpus():
+    """Of one GPU; that two reach less at the highest batch is no fall along the roof."""
+    reached = {(1, 1): 0.65, (1, 2): 0.45, (64, 1): 0.53, (64, 2): 0.39, (80, 2): 0.38}
+    tests = [under_roof(f"test_tp[{gpus}-{batch}]", batch, part, gpus=gpus) for (batch, gpus), part in reached.items()]
+    [finding] = asked("roofline", *tests)
+    assert finding.sentences[0] == (
+        "Decode on Tesla V100-SXM2-32GB, 1 GPU: 1.0 FLOPs a byte with batch 1 (512 + 256 tokens), memory-bound, 65 % "
+        "of the roof; 64.0 FLOPs a byte with batch 64 (512 + 256 tokens), memory-bound, 53 % of the roof."
+    )
+    assert len(finding.rows) == 5
+
+
+def test_both_ends_under_the_roof_are_of_one_model_as_plainly_served_as_it_was():
+    tests = [under_roof(f"test_{model}[{batch}]", batch, reached, model=model)
+             for model, reached in (("a", 0.9), ("b", 0.6)) for batch in (2, 4)]  # fmt: skip
+    tests += [under_roof("test_b[1]", 1, 0.5, model="b"), under_roof("test_a[1]", 16, 0.8, model="a", gpus=2)]
+    tests += [under_roof("test_kv", 8, 0.3, model="b", kv_cache_dtype="fp8"),
+              under_roof("test_eager", 16, 0.2, model="b", args={"enforce_eager": True})]  # fmt: skip
+    [finding] = asked("roofline", *tests)
+    assert finding.sentences[0].startswith(
+        "Decode on Tesla V100-SXM2-32GB, b, 1 GPU, float16 KV cache, compiled: 1.0 FLOPs a byte with batch 1 (512 + "
+        "256 tokens), memory-bound, 50 % of the roof; 4.0 FLOPs a byte with batch 4"
+    )
+    # A phase of which that model has no point names another.
+    [finding] = asked("roofline", *tests, under_roof("test_p", 32, 0.7, "prefill", model="a", gpus=2))
+    assert finding.sentences[1].startswith(
+        "Prefill on Tesla V100-SXM2-32GB, 2 GPUs, a, float16 KV cache, compiled: 32.0 FLOPs a byte"
+    )
+
+
+def test_roofs_of_one_device_are_told_apart_by_their_dtype():
+    models = {"a": "float16", "b": "bfloat16"}
+    tests = [under_roof(f"test_{model}", 1, 0.5, model=model, dtype=dtype) for model, dtype in models.items()]
+    tests += [under_roof(f"test_{name}", 4, 0.5, model=name, dtype="float16") for name in ("c", "d")]
+    tests.append(under_roof("test_e", 4, 0.5, model="e", dtype="bfloat16"))
+    found = asked("roofline", *tests)
+    assert {one.title for one in found} == {
+        "Under the roof: Tesla V100-SXM2-32GB, bfloat16", "Under the roof: Tesla V100-SXM2-32GB, float16",
+    }  # fmt: skip
+    assert {one.sentences[0].split(":")[0] for one in found} == {
+        "Decode on Tesla V100-SXM2-32GB, bfloat16, b", "Decode on Tesla V100-SXM2-32GB, float16, a",
+    }  # fmt: skip
+
+
 def test_several_gpus_lie_under_the_roof_of_one():
     decode = step("decode", 14e9, 14e9, 0.0, 14e9 / 900e9)
     both = roof(decode, peak_flops=250e12, peak_bandwidth=1800e9)
@@ -838,9 +1064,10 @@ def test_policies_as_good_as_the_best_do_not_lose():
              for p, m, t, s in (("continuous", None, 100.1, 1.0), ("dynamic", 8, 100.0, 1.001),
                                 ("static", 8, 50.0, 4.0))]  # fmt: skip
     [finding] = asked("batching_policies", *tests)
-    assert "wins" not in said(finding)
-    assert "continuous and dynamic batching are ahead alike" in finding.sentences[0]
-    assert "(about that of dynamic and 2.0 times that of static)" in finding.sentences[0]
+    assert finding.sentences == [
+        "At 4 requests/s (512 + 256 tokens) continuous and dynamic have the least latency, 1.000 s (4.0 times as long "
+        "with static)."
+    ]
 
 
 def test_energy_of_compute_bound_batches_is_not_divided():
@@ -852,8 +1079,35 @@ def test_energy_of_compute_bound_batches_is_not_divided():
     ]  # fmt: skip
     [finding] = asked("energy_split", *tests)
     assert column(finding, "batch") == [1, 64]
-    assert "Left out: batch 128, where by the roofline FLOPs take more than half as long as the bytes" in said(finding)
+    assert (
+        "Left out: batch 128 (decode of 256 tokens), where by the roofline FLOPs take more than half as long"
+        in said(finding)
+    )
     assert asked("energy_split", tests[0], tests[2]) == []
+
+
+def test_loads_whose_energy_is_not_divided_are_told_apart_from_those_that_are():
+    def decoding(batch, output, flops=1e9, ttft=0.01, prompt=1, **record):
+        record = {"roof": roof(step("decode", flops, 4e9, 0.0, 0.02)), "energy": [energy(200.0, 50.0)], **record}
+        return case(f"t{batch}-{output}", batch=batch, input_len=prompt, output_len=output, record=record,
+                    values={"jpt": 1.0, "ttft": ttft, "e2e_latency": 1.0})  # fmt: skip
+
+    preempted = {"conditions": {"preemptions": {"unit": "1", "launches": [18.0], "value": 18.0, "baseline": None,
+                                                "baseline_launches": [], "reason": None}}}  # fmt: skip
+    tests = [
+        decoding(1, 128), decoding(64, 128), decoding(128, 128, flops=348e9), decoding(256, 128, ttft=0.06),
+        decoding(160, 128, flops=348e9), decoding(128, 256), decoding(192, 256, **preempted),
+        decoding(256, 256, ttft=0.4), decoding(2, 8, ttft=0.6, prompt=512), decoding(4, 1, ttft=1.0, prompt=512),
+    ]  # fmt: skip
+    [finding] = asked("energy_split", *tests)
+    assert "batch 128, decode of 256 tokens" in column(finding, "load")
+    assert finding.sentences[-3:] == [
+        "Left out: batch 192 (decode of 256 tokens), for which the KV cache is too small.",
+        "Left out: batch 128 and 160 (decode of 128 tokens), where by the roofline FLOPs take more than half as long "
+        "as the bytes, and joules go into computing as well.",
+        "Left out: batch 256 (decode of 128 tokens), batch 256 (decode of 256 tokens) and 1 more load, where more than "
+        "5.0 % of the latency passes until the first token, and joules go into prompts.",
+    ]
 
 
 def test_energy_of_long_prompts_or_without_a_floor_is_not_divided():

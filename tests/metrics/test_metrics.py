@@ -161,7 +161,7 @@ class TestWindow:
     def test_a_closed_loop_is_counted_from_the_first_completion_to_the_last_submission(self):
         trace = repeat(*self.CLOSED, loop="closed")
         assert window(trace) == (100 * MS, 210 * MS)
-        # Two at a time that take 0.1 s each; within the 0.11 s lie five tokens and three completions, a wave's too many.
+        # Two at a time that take 0.1 s each; within the 0.11 s lie five tokens and three completions: too many.
         assert value("throughput", trace) == pytest.approx(2 / 0.1 * 2, rel=0.01)
         assert value("request_throughput", trace) == pytest.approx(2 / 0.1, rel=0.01)
         # Prompts of one token each.

@@ -10,6 +10,7 @@ Quantiles are only as good as the buckets of :mod:`~pytest_llmperf.engines.opena
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ _HISTOGRAMS = {
 
 #: Its labels are the settings of the KV cache, one sample an engine.
 _KV_CACHE = "vllm:cache_config_info"
+#: Blocks and their tokens; a longer number is of no memory that there is.
+_PLAIN_COUNT = re.compile("[0-9]{1,12}")
 
 #: A prefix cache that answers more than this share of the tokens by chance does not exist.
 _HIT_RATE = 0.01
@@ -174,13 +177,24 @@ def kv_cache(text: str) -> dict[str, int]:
     try:
         told = [sample.labels for family in text_string_to_metric_families(text) for sample in family.samples
                 if sample.name == _KV_CACHE]  # fmt: skip
-        sizes = {int(labels["block_size"]) for labels in told}
-        blocks = max((int(labels["num_gpu_blocks"]) for labels in told), default=0)
-    except Exception:  # the parser stumbles over odd text in many ways, and a label may be "None"
+        sizes = {_count(labels["block_size"]) for labels in told}
+        blocks = max((_count(labels["num_gpu_blocks"]) for labels in told), default=0)
+    except Exception:  # the parser stumbles over odd text in many ways, and a label may be missing or "None"
         return {}
     if len(sizes) != 1 or min(sizes) < 1 or blocks < 1:
         return {}
     return {"block_size": sizes.pop(), "num_gpu_blocks": blocks}
+
+
+def _count(label: str) -> int:
+    """The number in a label.
+
+    Raises:
+        ValueError: it is none, or no plain one: ``int`` would also take ``"1_6"``, signs and digits of other scripts.
+    """
+    if not _PLAIN_COUNT.fullmatch(label):
+        raise ValueError(f"{label[:40]!r} is no count.")
+    return int(label)
 
 
 def between(before: Snapshot, after: Snapshot) -> ServerSide | None:

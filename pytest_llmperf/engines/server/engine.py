@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,6 +24,9 @@ from pytest_llmperf.trace import RequestTrace
 __all__ = ["ServeEngine"]
 
 T = TypeVar("T")
+
+#: Arguments that are limits; what was not given vLLM chooses, and does not tell over HTTP.
+_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "block_size")
 
 
 class ServeEngine:
@@ -80,6 +83,8 @@ class ServeEngine:
             pipeline_parallel_size=pipeline,
             args={**arguments, "request": info.args["request"]},
             treatment=dict(self._treatment),
+            # Its page tells the KV cache that it came to, and is silent on what it was given.
+            limits={**_given(arguments), **info.limits},
         )
 
     async def _while_alive(self, work: Coroutine[Any, Any, T]) -> T:
@@ -142,6 +147,11 @@ class ServeEngine:
                 await client.close()
         finally:
             await self._server.stop()
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """The limits among the engine's arguments."""
+    return {name: value for name in _LIMITS if type(value := arguments.get(name)) is int and value > 0}
 
 
 def _named(dtype: Any, otherwise: str) -> str:

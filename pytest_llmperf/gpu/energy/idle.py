@@ -37,8 +37,10 @@ SETTLE_S = 1.0
 #: Boards whose power differs by more between the two halves of a reading have not come to rest, and are read again. An
 #: H200 was seen at 82 to 100 W in the 1.6 s that began a second after a CUDA process had left it, and at 79 W later.
 _AT_REST = 0.02
-#: Readings at most; what has not come to rest by then never does, and says so in its error.
-_READINGS = 10
+#: Likewise between one reading and the next, where boards are waited for: what falls slowly hardly differs within one.
+_STILL = 0.005
+#: Readings at most; what has not come to rest by then is told with an error that says so.
+_READINGS = 15
 #: The share of samples in which an idle board may work: what remains of a utilisation that lags, and no more.
 _MAY_WORK = 0.1
 _IDLE = 1 << REASONS.index("gpu_idle")
@@ -84,9 +86,11 @@ class IdlePower:
 
     Attributes:
         boards: Each board, by its UUID.
+        restless: UUIDs of those that had not come to rest when the last reading was taken.
     """
 
     boards: Mapping[str, BoardIdle]
+    restless: tuple[str, ...] = ()
 
     @property
     def watts(self) -> float:
@@ -114,17 +118,20 @@ def _window_s(sensor: Sensor) -> float:
     return _POWER_READINGS * sensor.power.period_s if isinstance(sensor.power, Gauge) else 0.0
 
 
-async def idle_power(watch: Watch, clock: Waits, *, settle_s: float, window_s: float) -> Reading[IdlePower]:
+async def idle_power(
+    watch: Watch, clock: Waits, *, settle_s: float, window_s: float, patiently: bool = False
+) -> Reading[IdlePower]:
     """Read idle boards for a while.
 
-    A board comes to rest some seconds after its last process has ended, and not all at once; so it is read until two
-    halves of a reading agree.
+    A board comes to rest some seconds after its last process has ended, and not all at once; so it is read until the
+    two halves of a reading agree.
 
     Args:
         watch: Reads them.
         clock: The time that it reads them in.
         settle_s: Seconds to wait before it begins.
         window_s: Seconds of one reading.
+        patiently: Whether two readings in a row have to agree as well.
 
     Returns:
         What they drew in the last reading; unreadable if one of them was busy, or has neither counter nor power.
@@ -133,7 +140,8 @@ async def idle_power(watch: Watch, clock: Waits, *, settle_s: float, window_s: f
         LlmperfError: the watch failed.
     """
     await clock.sleep_until(clock.now() + round(settle_s * NS_PER_S))
-    power: Reading[IdlePower] = _NOT_YET
+    found: Reading[IdlePower] = _NOT_YET
+    before: IdlePower | None = None
     for _ in range(_READINGS):
         await watch.begin()
         await clock.sleep_until(clock.now() + round(window_s * NS_PER_S))
@@ -141,29 +149,42 @@ async def idle_power(watch: Watch, clock: Waits, *, settle_s: float, window_s: f
         power = idle_of(samples)
         if isinstance(power, Unreadable):
             return power
-        moved = {board.uuid: _moved(board) for board in samples}
-        if all(watts <= _AT_REST * power.boards[uuid].watts for uuid, watts in moved.items()):
-            return power
-        restless = {
-            uuid: replace(board, error=max(board.error, moved.get(uuid, 0.0) / 2))
-            for uuid, board in power.boards.items()
-        }
-        power = IdlePower(restless)
-    return power
+        found = _with_drift(power, {board.uuid: _halves(board) for board in samples}, before)
+        if not found.restless and not (patiently and before is None):
+            return found
+        before = power
+    return found
 
 
-def _moved(samples: BoardSamples) -> float:
-    """By how many watts the two halves of a reading differ beyond what is uncertain; 0 where a half cannot be told."""
+def _with_drift(
+    power: IdlePower, halves: Mapping[str, tuple[float, float] | None], before: IdlePower | None
+) -> IdlePower:
+    """A reading with what its boards moved by in their error, and with those that had not come to rest."""
+    boards, restless = {}, []
+    for uuid, board in power.boards.items():
+        moved, uncertain = halves[uuid] or (0.0, 0.0)
+        moving = moved > max(_AT_REST * board.watts, uncertain)
+        if before is not None and uuid in before.boards:
+            since = abs(board.watts - before.boards[uuid].watts)
+            own = math.hypot(board.error, before.boards[uuid].error)
+            moving |= since > max(_STILL * board.watts, own)
+            moved = max(moved, since)
+        boards[uuid] = replace(board, error=max(board.error, moved / 2)) if moving else board
+        restless += [uuid] if moving else []
+    return IdlePower(boards, tuple(restless))
+
+
+def _halves(samples: BoardSamples) -> tuple[float, float] | None:
+    """By how many watts the two halves of a reading differ, and how well that is known; ``None`` where it is not."""
     for readings, energy in ((samples.counter(), by_counter), (samples.power(), by_integral)):
         if not readings:
             continue
         start, end = readings[0][0], readings[-1][0]
-        halves = [energy(readings, *part) for part in ((start, (start + end) // 2), ((start + end) // 2, end))]
-        told = [half.watts for half in halves if isinstance(half, Joules)]
-        uncertain = sum(half.error / half.seconds for half in halves if isinstance(half, Joules))
-        if len(told) == len(halves):
-            return max(0.0, abs(told[0] - told[1]) - uncertain)
-    return 0.0
+        parts = [energy(readings, *part) for part in ((start, (start + end) // 2), ((start + end) // 2, end))]
+        told = [part for part in parts if isinstance(part, Joules)]
+        if len(told) == len(parts):
+            return abs(told[0].watts - told[1].watts), sum(part.error / part.seconds for part in told)
+    return None
 
 
 def idle_of(samples: Sequence[BoardSamples]) -> Reading[IdlePower]:
@@ -237,6 +258,18 @@ class Floor:
     context: Reading[IdlePower]
     loaded: Reading[IdlePower]
     locked: Reading[IdlePower]
+
+    @property
+    def restless(self) -> list[str]:
+        """What has to be known of rungs at which a board had not come to rest."""
+        rungs = {"bare": self.bare, "context": self.context, "loaded": self.loaded, "locked": self.locked}
+        return [
+            f"{name}: {uuid} had not come to rest when it was read ({power.boards[uuid].watts:.4g} W, +- "
+            f"{power.boards[uuid].error:.2g} W)."
+            for name, power in rungs.items()
+            if isinstance(power, IdlePower)
+            for uuid in power.restless
+        ]
 
     @property
     def invalid(self) -> str | None:

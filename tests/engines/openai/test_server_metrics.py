@@ -286,7 +286,11 @@ class TestKvCache:
         "text",
         [
             "", BEFORE, "<html>", "vllm:cache_config_info 1.0\n", INFO.format(size=16, engine=0, blocks="None"),
-            INFO.format(size="None", engine=0, blocks=1), INFO.format(size=16, engine=0, blocks=0),
+            INFO.format(size="None", engine=0, blocks=1),
+            INFO.format(size="1_6", engine=0, blocks=5), INFO.format(size="\u0661\u0666", engine=0, blocks=5),
+            INFO.format(size=" 16", engine=0, blocks=5), INFO.format(size="+16", engine=0, blocks=5),
+            INFO.format(size=16, engine=0, blocks="9" * 400), INFO.format(size=16, engine=0, blocks="9" * 5000),
+            INFO.format(size=16, engine=0, blocks=0),
             INFO.format(size=16, engine=0, blocks=5) + INFO.format(size=32, engine=1, blocks=5),
         ],
     )  # fmt: skip

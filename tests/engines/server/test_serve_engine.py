@@ -11,7 +11,7 @@ from pytest_llmperf.engines.site import Site
 from pytest_llmperf.engines.spec import EngineChoice, EngineSpec
 from pytest_llmperf.errors import EngineError
 from pytest_llmperf.models import resolve
-from tests.engines.openai.loads import carried, openai, requests
+from tests.engines.openai.loads import carried, openai, plain, requests
 from tests.engines.openai.player import Player, Reply
 
 pytestmark = pytest.mark.timeout(60)
@@ -82,6 +82,27 @@ def test_it_measures_what_it_has_started(build):
     assert disturbances == ["compiled"]
     assert engine._server.stops == 1
     assert psutil.Process().children() == []
+
+
+PAGE = 'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="500"} 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("page", "cache"), [("", {"block_size": 8}), (PAGE, {"block_size": 16, "num_gpu_blocks": 500})]
+)
+def test_its_limits_are_what_it_was_given_and_what_its_page_tells(build, page, cache):
+    async def main():
+        engine = build(
+            player.url, max_num_seqs=32, max_num_batched_tokens=None, block_size=8, enable_prefix_caching=True
+        )
+        try:
+            return await engine.open()
+        finally:
+            await engine.close()
+
+    with Player(openai(**{"/metrics": lambda _: plain(page.encode(), kind="text/plain")})) as player:
+        info = asyncio.run(main())
+    assert info.limits == {"max_num_seqs": 32, **cache}
 
 
 @pytest.mark.parametrize("during", ["open", "carry"])

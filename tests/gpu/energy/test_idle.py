@@ -141,11 +141,11 @@ def test_first_it_settles_then_it_is_read():
     assert power.watts == pytest.approx(80)
 
 
-def read(*reads):
+def read(*reads, patiently=False):
     clock = VirtualClock()
     watch = Watched(clock, *reads)
     with clock.runner() as runner:
-        power = runner.run(idle_power(watch, clock, settle_s=1, window_s=1.5))
+        power = runner.run(idle_power(watch, clock, settle_s=1, window_s=1.5, patiently=patiently))
     return power, len(watch.at) // 2
 
 
@@ -169,16 +169,36 @@ def test_a_board_that_has_not_come_to_rest_is_read_again(counter_ms):
         falling(120.0, 80.0, counter_ms=counter_ms), falling(84.0, 79.0, counter_ms=counter_ms),
         samples(watts=79.0, counter_ms=counter_ms),
     )  # fmt: skip
-    assert times == 3
+    assert times == 4
     assert power.watts == pytest.approx(79)
 
 
 def test_one_that_never_rests_says_so_in_its_error():
     power, times = read(falling(120.0, 80.0))
-    assert times == 10
+    assert times == 15
+    assert power.restless == ("GPU-0",)
     assert power.watts == pytest.approx(100, rel=0.1)
     assert power.error == pytest.approx(20, rel=0.15)
     assert read(samples())[0].error < 1
+
+
+def test_one_that_falls_slowly_is_waited_for_where_there_is_time():
+    slowly = [samples(watts=79 + 20 * math.exp(-1.5 * n / 5)) for n in range(30)]
+    power, times = read(*slowly, patiently=True)
+    assert times > 5
+    assert power.watts == pytest.approx(79, abs=2)
+    assert not power.restless
+    assert read(samples(watts=79.0), patiently=True)[1] == 2
+    hasty, times = read(*slowly)
+    assert (round(hasty.watts), times) == (99, 1)
+
+
+def test_one_that_swings_between_readings_is_restless_and_its_error_says_so():
+    power, times = read(*[samples(watts=120.0 if n % 2 else 80.0) for n in range(30)], patiently=True)
+    assert times == 15
+    assert power.error == pytest.approx(20, rel=0.1)
+    floor = Floor(("GPU-0",), power, watts(110.0), watts(125.0), Unreadable("no clock"))
+    assert floor.restless == ["bare: GPU-0 had not come to rest when it was read (80 W, +- 20 W)."]
 
 
 def test_one_that_is_busy_is_not_waited_for():
