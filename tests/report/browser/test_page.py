@@ -10,6 +10,8 @@ import pytest
 
 from pytest_llmperf.report.page.anchors import test_anchor as anchor_of
 
+from ..charts import examples
+from ..charts.examples import ROOFLINE, finding
 from ..records import HOSTILE, REGRESSED, record, results, verdict
 from . import runs
 
@@ -274,6 +276,40 @@ def test_a_phone_never_scrolls_the_page_sideways(opened):
         verdict_of_first = shown.page.locator(f"{table} tbody tr .v, {table} tbody tr td.v").first.bounding_box()
         assert verdict_of_first["x"] + verdict_of_first["width"] <= 390
     assert shown.page.locator("h1").bounding_box()["y"] < 400
+
+
+#: Texts of charts that reach beyond the chart, with how far.
+BEYOND = """[...document.querySelectorAll(".plot svg")].flatMap((svg) => {
+  const box = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].flatMap((text) => {
+    const { left, right, width } = text.getBoundingClientRect();
+    return width && (right > box.right + 1 || left < box.left - 1) ? [[text.textContent, right - box.right]] : [];
+  });
+})"""
+
+
+def test_no_label_of_a_chart_is_cut_on_a_phone(opened):
+    lengths = ["batch 1, decode of 256 tokens", "batch 16, decode of 256 tokens", "batch 128, decode of 128 tokens"]
+    shares = [(1, 0.55, 1.71, 0.004), (16, 0.034, 0.122, 0.0062), (128, 0.0065, 0.0262, 0.00412)]
+    split = finding(
+        "energy_split",
+        ("load", "batch", "idle_jpt", "weights_jpt", "kv_jpt"),
+        [(name, *row) for name, row in zip(lengths, shares, strict=True)],
+    )
+    # Its last tick lies at the right edge.
+    far = ROOFLINE.model_copy(update={"rows": [*ROOFLINE.rows, ["test_prefill[10000]", "prefill", 1e4, 8.5e13]]})
+    shown = opened(examples.run(found=[split, far]), viewport={"width": 390, "height": 844})
+    shown.settle()
+    assert shown.page.evaluate(BEYOND) == []
+
+
+def test_heads_of_a_findings_table_wrap(opened):
+    titles = {f"m{n}": f"What a reader has to know of it, number {n}" for n in range(9)}
+    wide = finding("formats", ("format", *titles), [("fp8", *range(9))], **titles)
+    shown = opened(examples.run(found=[wide]), viewport={"width": 1280, "height": 800})
+    shown.settle()
+    boxes = "all => all.map(t => t.closest('.wide')).every(box => box.scrollWidth <= box.clientWidth)"
+    assert shown.page.eval_on_selector_all(".finding table", boxes)
 
 
 def test_the_table_of_tests_fits_a_small_desktop(gated):
