@@ -296,8 +296,8 @@ def test_no_label_of_a_chart_is_cut_on_a_phone(opened):
         ("load", "batch", "idle_jpt", "weights_jpt", "kv_jpt"),
         [(name, *row) for name, row in zip(lengths, shares, strict=True)],
     )
-    # Its last tick lies at the right edge.
-    far = ROOFLINE.model_copy(update={"rows": [*ROOFLINE.rows, ["test_prefill[10000]", "prefill", 1e4, 8.5e13]]})
+    # Its last tick lies at the right edge, 10,000 FLOP/B.
+    far = ROOFLINE.model_copy(update={"rows": [*ROOFLINE.rows, ["test_prefill[8000]", "prefill", 8e3, 8.5e13]]})
     shown = opened(examples.run(found=[split, far]), viewport={"width": 390, "height": 844})
     shown.settle()
     assert shown.page.evaluate(BEYOND) == []
