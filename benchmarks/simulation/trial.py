@@ -14,7 +14,7 @@ from pytest_llmperf.engines.simulated import SimulatedEngine
 from pytest_llmperf.engines.spec import EngineChoice, specify
 from pytest_llmperf.gpu.simulated import SimulatedDevice
 from pytest_llmperf.metrics import request_tpot, request_ttft
-from pytest_llmperf.metrics.throughput import per_second, tokens_within
+from pytest_llmperf.metrics.throughput import tokens_within, window
 from pytest_llmperf.runner.drive import drive
 from pytest_llmperf.runner.plan import Planned, Vocabulary, plan
 from pytest_llmperf.simulation.board import BoardModel
@@ -120,11 +120,11 @@ def simulate(
     with engine.clock.runner() as runner:
         repeats, power, clock = runner.run(work())
     tpots = [statistics.median(found) for repeat in repeats if (found := _tpots(repeat))]
-    throughputs = [per_second(repeat, tokens_within) for repeat in repeats]
+    throughputs = [_tokens_per_second(repeat) for repeat in repeats]
     return {
         "ttft": statistics.median(statistics.median(map(request_ttft, repeat.completed)) for repeat in repeats),
         "tpot": statistics.median(tpots) if tpots else None,
-        "throughput": statistics.median(value for value in throughputs if isinstance(value, float)),
+        "throughput": statistics.median(throughputs),
         "power": power,
         "sm_clock": clock * 1e6,
     }
@@ -138,6 +138,12 @@ async def _repeat(engine: SimulatedEngine, point: Point, number: int) -> RepeatT
     return await drive(
         engine, point.workload, planned, launch=0, repeat=max(0, number), repeat_id=name, read_timeout=1e4
     )
+
+
+def _tokens_per_second(repeat: RepeatTrace) -> float:
+    """The tokens that came within the window, as they were counted when the points were measured."""
+    start, end = window(repeat)
+    return sum(tokens_within(r, start, end) for r in repeat.completed) / ((end - start) / NS_PER_S)
 
 
 def _tpots(repeat: RepeatTrace) -> list[float]:
