@@ -47,6 +47,8 @@ _METHOD = (
 )
 #: A clock below this part of the highest of the series was held down.
 _FULL = 0.98
+#: The share of requests within every limit at which a rate counts as one that keeps them, as in a search for it.
+_ATTAINED = 0.9
 #: An open loop that serves less than this share of what is offered does not keep up; a short run's own rate varies.
 _KEPT_UP = 0.8
 
@@ -97,7 +99,8 @@ def _told_of(points: Sequence[Point], subject: str) -> tuple[list[str], list[Mar
     if len(kept) == len(points):
         return [
             f"Every rate was kept up with, up to {size(points[-1].axes)} ({subject}): {_reached(points[-1])}. Where it "
-            "saturates is not told: offer more."
+            "saturates is not told: offer more.",
+            *_within_limits(points),
         ], []
     at = knee(
         [point.value("e2e_latency") or 0.0 for point in points],
@@ -114,6 +117,7 @@ def _told_of(points: Sequence[Point], subject: str) -> tuple[list[str], list[Mar
     return [
         f"Up to {size(highest.axes)} are kept up with ({subject}): {_reached(highest)}. At {size(beyond.axes)} "
         f"{served} a second are served.",
+        *_within_limits(kept),
         *told,
     ], marks
 
@@ -132,6 +136,23 @@ def _kept_up(points: Sequence[Point]) -> list[Point]:
             break
         kept.append(point)
     return kept
+
+
+def _within_limits(kept: Sequence[Point]) -> list[str]:
+    """Where the workload sets limits on latency: the highest rate, of those that were kept up with, that keeps them."""
+    shares = [(p, good / served) for p in kept
+              if (good := p.value("goodput")) is not None and (served := p.value("request_throughput"))]  # fmt: skip
+    if not shares:
+        return []
+    keep = [(point, part) for point, part in shares if part >= _ATTAINED]
+    if keep:
+        point, part = keep[-1]
+        return [f"Within the limits on latency are {share(min(1.0, part))} of the requests at {size(point.axes)}."]
+    point, part = max(shares, key=lambda one: one[1])
+    return [
+        f"At none of these rates {share(_ATTAINED)} of the requests are within the limits on latency; most, "
+        f"{share(min(1.0, part))}, at {size(point.axes)}."
+    ]
 
 
 def _power(point: Point) -> float:

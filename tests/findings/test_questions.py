@@ -454,11 +454,12 @@ def test_of_a_mixture_of_experts_nothing_is_predicted():
     assert not [mark for mark in finding.marks if mark.name == "predicted"]
 
 
-def rates(served, offered=(1, 2, 4, 8, 16)):
+def rates(served, offered=(1, 2, 4, 8, 16), within=None):
     return [
         case(f"r[{rate}]", rate=rate, values={
             "throughput": 100.0 * served(rate), "request_throughput": served(rate),
             "e2e_latency": 2.0 if served(rate) == rate else 2.0 * rate,
+            "goodput": None if within is None else served(rate) * within(rate),
         })
         for rate in offered
     ]  # fmt: skip
@@ -485,6 +486,23 @@ def test_an_open_loop_tells_the_highest_rate_that_was_kept_up_with():
     assert finding.sentences == [
         "None of the rates was kept up with, from 1 request/s on (512 + 256 tokens): 50.00 tokens/s at 2.000 s."
     ]
+
+
+@pytest.mark.parametrize(
+    ("within", "told"),
+    [
+        (lambda rate: 1.0 if rate <= 2 else 0.95 if rate == 4 else 0.1,
+         "Within the limits on latency are 95 % of the requests at 4 requests/s."),
+        (lambda rate: 1.0 if rate == 1 else 0.5,
+         "Within the limits on latency are 100 % of the requests at 1 request/s."),
+        (lambda rate: 0.2 / rate,
+         "At none of these rates 90 % of the requests are within the limits on latency; most, 20 %, at 1 request/s."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("most", [4.5, 100])
+def test_a_rate_that_is_kept_up_with_need_not_keep_the_limits_on_latency(within, told, most):
+    [finding] = asked("latency_throughput", *rates(lambda rate: min(rate, most), within=within))
+    assert finding.sentences[1] == told
 
 
 def test_findings_of_the_model_of_most_tests_come_first():
